@@ -1,0 +1,7 @@
+//! What a checkpoint *is*: an immutable, complete state of a box: its process image, its file tree, its place in
+//! the history. Plain data: no I/O, no system calls, builds on any OS.
+#![forbid(unsafe_code)]
+
+pub mod id;
+
+pub use id::{CheckpointId, ExecId, Principal, SandboxId, Tenant};

@@ -1,0 +1,7 @@
+//! Kernel interfaces as safe, typed Rust; one file per kernel facility. The only library crate that may contain
+//! `unsafe`. It never decides anything: it says what the kernel said, with call, object and errno.
+#![allow(unsafe_code, reason = "this crate is the boundary to the kernel")]
+
+pub mod error;
+
+pub use error::SysError;

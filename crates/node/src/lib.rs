@@ -1,0 +1,2 @@
+//! The daemon as a library: HTTP in, commands out.
+#![forbid(unsafe_code)]

@@ -1,0 +1,3 @@
+//! Repository chores in Rust.
+#![forbid(unsafe_code)]
+fn main() {}
