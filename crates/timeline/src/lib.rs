@@ -4,7 +4,10 @@
 
 pub mod command;
 pub mod error;
+pub mod history;
 pub mod output;
+mod retention;
+pub mod revision;
 
 pub use command::{Command, Outcome};
 pub use error::{Kind, TimelineError};

@@ -44,7 +44,10 @@ pub struct Position {
 
 impl From<u64> for Position {
     fn from(offset: u64) -> Self {
-        Self { generation: None, offset }
+        Self {
+            generation: None,
+            offset,
+        }
     }
 }
 
@@ -193,10 +196,18 @@ fn push(part: &mut Vector<Chunk>, start: u64, stream: Stream, bytes: &[u8]) {
                 && last.end() == start
                 && last.bytes.len() + bytes.len() <= CHUNK_JOIN_MAX_BYTES =>
         {
-            let joined = Chunk { start: last.start, stream, bytes: [&last.bytes[..], bytes].concat().into() };
+            let joined = Chunk {
+                start: last.start,
+                stream,
+                bytes: [&last.bytes[..], bytes].concat().into(),
+            };
             part.set(part.len() - 1, joined);
         }
-        _ => part.push_back(Chunk { start, stream, bytes: bytes.into() }),
+        _ => part.push_back(Chunk {
+            start,
+            stream,
+            bytes: bytes.into(),
+        }),
     }
 }
 
@@ -265,7 +276,10 @@ impl Default for Output {
             ended: false,
             watchers: Vec::new(),
         };
-        Self { state: Mutex::new(state), ready: Condvar::new() }
+        Self {
+            state: Mutex::new(state),
+            ready: Condvar::new(),
+        }
     }
 }
 
@@ -323,7 +337,10 @@ impl Output {
         if changed {
             let generation = u32::try_from(state.lineage.0.len()).unwrap_or(u32::MAX);
             state.lineage.0.push((content.generation, content.end));
-            state.content = Content { generation, ..content.clone() };
+            state.content = Content {
+                generation,
+                ..content.clone()
+            };
         }
         state.exec = exec;
         state.gone = false;
@@ -345,10 +362,19 @@ impl Output {
     /// A reader from `from` on.
     pub fn follow(self: &Arc<Self>, from: Position) -> Follower {
         let state = self.lock();
-        let generation = from.generation.filter(|generation| (*generation as usize) < state.lineage.0.len());
+        let generation = from
+            .generation
+            .filter(|generation| (*generation as usize) < state.lineage.0.len());
         let generation = generation.unwrap_or(state.content.generation);
-        let stale = state.lineage.shared((generation, from.offset), (state.content.generation, u64::MAX)) < from.offset;
-        let rolled_back = if stale { state.rolled_back.wrapping_sub(1) } else { state.rolled_back };
+        let stale = state
+            .lineage
+            .shared((generation, from.offset), (state.content.generation, u64::MAX))
+            < from.offset;
+        let rolled_back = if stale {
+            state.rolled_back.wrapping_sub(1)
+        } else {
+            state.rolled_back
+        };
         drop(state);
         Follower {
             output: Arc::clone(self),
@@ -412,7 +438,11 @@ impl Follower {
             if left.is_zero() {
                 return None;
             }
-            state = output.ready.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
+            state = output
+                .ready
+                .wait_timeout(state, left)
+                .unwrap_or_else(PoisonError::into_inner)
+                .0;
         }
     }
 
@@ -443,11 +473,18 @@ impl Follower {
         match state.content.at(self.offset) {
             Piece::Bytes(stream, bytes) => {
                 self.offset += bytes.len() as u64;
-                return Some(ExecEvent::Output { stream, bytes, next: self.place() });
+                return Some(ExecEvent::Output {
+                    stream,
+                    bytes,
+                    next: self.place(),
+                });
             }
             Piece::Gap(bytes) => {
                 self.offset += bytes;
-                return Some(ExecEvent::Skipped { bytes, next: self.place() });
+                return Some(ExecEvent::Skipped {
+                    bytes,
+                    next: self.place(),
+                });
             }
             Piece::Nothing => {}
         }
@@ -467,7 +504,11 @@ impl Follower {
     fn step_back(&mut self, state: &State) -> ExecEvent {
         let now = (state.content.generation, state.content.end);
         let gone = state.gone;
-        let cut_at = if gone { 0 } else { state.lineage.shared((self.generation, self.offset), now) };
+        let cut_at = if gone {
+            0
+        } else {
+            state.lineage.shared((self.generation, self.offset), now)
+        };
         self.rolled_back = state.rolled_back;
         self.generation = now.0;
         self.offset = cut_at;
@@ -475,11 +516,19 @@ impl Follower {
         // Said again only if the command ran at the checkpoint: an end that still holds was told.
         self.exit_said &= matches!(state.exec, ExecState::Exited(_));
         let to = state.last_to.expect("set with the count");
-        ExecEvent::RolledBack { to, cut_at, gone, next: self.place() }
+        ExecEvent::RolledBack {
+            to,
+            cut_at,
+            gone,
+            next: self.place(),
+        }
     }
 
     fn place(&self) -> Position {
-        Position { generation: Some(self.generation), offset: self.offset }
+        Position {
+            generation: Some(self.generation),
+            offset: self.offset,
+        }
     }
 }
 

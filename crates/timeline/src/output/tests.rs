@@ -38,16 +38,28 @@ fn a_rollback_cuts_and_says_so_to_who_reads_and_to_who_comes_back() {
     output.append(Stream::Stdout, b" undone");
     output.exited(3);
     assert_eq!(read(&mut live), "out  undone ->13\nexited 3\n");
-    let place = Position { generation: Some(0), offset: 13 };
+    let place = Position {
+        generation: Some(0),
+        offset: 13,
+    };
 
     assert!(output.rewind(&content, state, A));
     assert_eq!(output.exec_state(), ExecState::Running);
     output.append(Stream::Stderr, b"again");
     assert_eq!(read(&mut live), "back to a at 6 false\nerr again ->11\n");
     // A client that reconnects with the place it knew is told the same.
-    assert_eq!(read(&mut output.follow(place)), "back to a at 6 false\nerr again ->11\n");
+    assert_eq!(
+        read(&mut output.follow(place)),
+        "back to a at 6 false\nerr again ->11\n"
+    );
     // One that knew only what still holds is not.
-    assert_eq!(read(&mut output.follow(Position { generation: Some(0), offset: 6 })), "err again ->11\n");
+    assert_eq!(
+        read(&mut output.follow(Position {
+            generation: Some(0),
+            offset: 6
+        })),
+        "err again ->11\n"
+    );
     assert_eq!(read(&mut output.follow(0.into())), "out before ->6\nerr again ->11\n");
 }
 
@@ -95,7 +107,12 @@ fn the_middle_is_forgotten_and_the_bound_holds() {
         output.append(Stream::Stdout, &block);
     }
     let (content, _) = output.mark();
-    let kept: usize = content.head.iter().chain(content.tail.iter()).map(|chunk| chunk.bytes.len()).sum();
+    let kept: usize = content
+        .head
+        .iter()
+        .chain(content.tail.iter())
+        .map(|chunk| chunk.bytes.len())
+        .sum();
     assert!(kept as u64 <= LOG_HEAD_MAX_BYTES + LOG_TAIL_MAX_BYTES);
     let (mut seen, mut skipped, mut follower) = (0, 0, output.follow(0.into()));
     while let Some(event) = follower.try_recv() {
@@ -118,7 +135,10 @@ fn a_cut_inside_the_forgotten_middle_goes_on_from_there() {
     }
     assert!(output.rewind(&early, state, A));
     output.append(Stream::Stdout, b"end");
-    assert_eq!(read(&mut output.follow(99_999.into())), "out a ->100000\nout end ->100003\n");
+    assert_eq!(
+        read(&mut output.follow(99_999.into())),
+        "out a ->100000\nout end ->100003\n"
+    );
 }
 
 #[test]
