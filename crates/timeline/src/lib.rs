@@ -4,10 +4,14 @@
 
 pub mod command;
 pub mod error;
+pub mod events;
+pub mod execs;
 pub mod history;
 pub mod output;
+mod pump;
 mod retention;
 pub mod revision;
+mod streams;
 
 pub use command::{Command, Outcome};
 pub use error::{Kind, TimelineError};
