@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 pub mod command;
+pub mod copy;
 pub mod error;
 pub mod events;
 pub mod execs;
