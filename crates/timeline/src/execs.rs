@@ -366,3 +366,6 @@ fn open_process(host_pid: u32) -> Result<Option<OwnedFd>, SysError> {
         Err(errno) => Err(SysError::rustix("pidfd_open", host_pid, errno)),
     }
 }
+
+#[cfg(test)]
+mod tests;
