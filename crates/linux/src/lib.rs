@@ -3,5 +3,8 @@
 #![allow(unsafe_code, reason = "this crate is the boundary to the kernel")]
 
 pub mod error;
+pub mod fanotify;
+pub mod openat;
+pub mod reflink;
 
 pub use error::SysError;
