@@ -10,5 +10,8 @@ pub mod namespace;
 pub mod probe;
 pub mod pty;
 pub mod seccomp;
+pub mod fanotify;
+pub mod openat;
+pub mod reflink;
 
 pub use error::SysError;
