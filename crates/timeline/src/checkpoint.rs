@@ -62,7 +62,11 @@ pub(crate) fn capture(
     });
     // A task that slept through the freeze may have moved and been stopped since: what it said belongs to the cut.
     execs.drain();
-    Ok(State { process: process?, tree: tree?, execs: execs.mark() })
+    Ok(State {
+        process: process?,
+        tree: tree?,
+        execs: execs.mark(),
+    })
 }
 
 /// Files that were written through mappings, as the tracker knows them.
@@ -93,7 +97,11 @@ impl Driver {
         let line = self.history.line(id).unwrap_or(line);
         let timing = timing(arrived, &cost, self.halves.tracker.cost());
         self.bytes = cost.bytes + self.halves.tracker.cost().bytes;
-        Ok(Outcome::Checkpointed { line, timing, page_count: cost.page_count })
+        Ok(Outcome::Checkpointed {
+            line,
+            timing,
+            page_count: cost.page_count,
+        })
     }
 
     /// Puts a captured state into the history. Its bytes are what was copied; they are weighed when there is time.
@@ -124,7 +132,8 @@ impl Driver {
             automatic: !advance,
             outside: self.outside.clone(),
         };
-        self.history.add(line.clone(), state.into(), cost.bytes + file_bytes, advance);
+        self.history
+            .add(line.clone(), state.into(), cost.bytes + file_bytes, advance);
         self.unweighed.push(id);
         line
     }
@@ -133,6 +142,13 @@ impl Driver {
 /// The three clocks' parts that are known here.
 pub(crate) fn timing(arrived: Instant, cost: &engine::Cost, files: &files::Cost) -> Timing {
     let processes = cost.phases.iter().map(|(name, time)| ((*name).to_owned(), *time));
-    let files = files.phases.iter().map(|(name, time)| (format!("files: {name}"), *time));
-    Timing { stop: cost.stop, total: arrived.elapsed(), phases: processes.chain(files).collect() }
+    let files = files
+        .phases
+        .iter()
+        .map(|(name, time)| (format!("files: {name}"), *time));
+    Timing {
+        stop: cost.stop,
+        total: arrived.elapsed(),
+        phases: processes.chain(files).collect(),
+    }
 }

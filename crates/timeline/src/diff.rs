@@ -61,20 +61,45 @@ mod tests {
     use super::*;
 
     fn process(pid: u32, comm: &str, thread_count: u32) -> ProcessLine {
-        ProcessLine { pid, parent: 1, comm: comm.to_owned(), thread_count, fd_count: 3, memory_bytes: 8192 }
+        ProcessLine {
+            pid,
+            parent: 1,
+            comm: comm.to_owned(),
+            thread_count,
+            fd_count: 3,
+            memory_bytes: 8192,
+        }
     }
 
     #[test]
     fn born_gone_changed_and_the_same() {
-        let from = [process(2, "bash", 1), process(3, "python3", 1), process(4, "sleep", 1), process(5, "idle", 1)];
-        let to = [process(2, "bash", 1), process(3, "python3", 4), process(5, "idle", 1), process(9, "node", 7)];
+        let from = [
+            process(2, "bash", 1),
+            process(3, "python3", 1),
+            process(4, "sleep", 1),
+            process(5, "idle", 1),
+        ];
+        let to = [
+            process(2, "bash", 1),
+            process(3, "python3", 4),
+            process(5, "idle", 1),
+            process(9, "node", 7),
+        ];
         let shown: Vec<String> = processes(&from, &to, &BTreeMap::from([(2, 4096)]))
             .into_iter()
             .map(|line| match line {
-                DiffLine::Process { change, pid, comm, bytes } => format!("{change} {pid} {comm} {bytes}"),
+                DiffLine::Process {
+                    change,
+                    pid,
+                    comm,
+                    bytes,
+                } => format!("{change} {pid} {comm} {bytes}"),
                 DiffLine::File { .. } => unreachable!("only processes were given"),
             })
             .collect();
-        assert_eq!(shown, ["~ 2 bash 4096", "~ 3 python3 0", "- 4 sleep 8192", "+ 9 node 8192"]);
+        assert_eq!(
+            shown,
+            ["~ 2 bash 4096", "~ 3 python3 0", "- 4 sleep 8192", "+ 9 node 8192"]
+        );
     }
 }

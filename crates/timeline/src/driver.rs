@@ -74,7 +74,14 @@ impl Driver {
         self.queue.close("it was removed");
         let (sandbox, surroundings) = (self.window.lock().id, self.surroundings.clone());
         let result = self.take_down().map(|()| Outcome::Done);
-        surroundings.events.append(event(&job, sandbox, (surroundings.clock)(), job.request.command.name(), &result, 0));
+        surroundings.events.append(event(
+            &job,
+            sandbox,
+            (surroundings.clock)(),
+            job.request.command.name(),
+            &result,
+            0,
+        ));
         (job.reply)(result);
     }
 
@@ -119,7 +126,9 @@ impl Driver {
         };
         let sandbox = self.window.lock().id;
         let now_ms = (self.surroundings.clock)();
-        self.surroundings.events.append(event(&job, sandbox, now_ms, &text, &result, self.bytes));
+        self.surroundings
+            .events
+            .append(event(&job, sandbox, now_ms, &text, &result, self.bytes));
         self.publish();
         (job.reply)(result);
         self.settle();
@@ -209,7 +218,10 @@ impl Driver {
         self.unsettled = false;
         self.halves.settle();
         for id in std::mem::take(&mut self.unweighed) {
-            let ancestor = self.history.resident_ancestor(id).and_then(|ancestor| self.history.state(ancestor).ok());
+            let ancestor = self
+                .history
+                .resident_ancestor(id)
+                .and_then(|ancestor| self.history.state(ancestor).ok());
             let Ok(state) = self.history.state(id) else { continue };
             let ancestor = ancestor.map(AsRef::as_ref);
             let (memory, files) = (state.memory_bytes(ancestor), state.file_bytes(ancestor));

@@ -3,7 +3,7 @@
 
 use std::fs::DirBuilder;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::ffi::OsStringExt;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
@@ -46,7 +46,11 @@ impl Halves {
         let roots = Roots {
             upper: open_directory(&dirs.tree())?,
             merged: copy_of(sandbox.overlay())?,
-            lowers: sandbox.lowers().iter().map(|lower| copy_of(lower.as_fd())).collect::<Result<_, _>>()?,
+            lowers: sandbox
+                .lowers()
+                .iter()
+                .map(|lower| copy_of(lower.as_fd()))
+                .collect::<Result<_, _>>()?,
             blobs: open_directory(&blobs)?,
             shm: Some(copy_of(sandbox.dev_shm())?),
             faults: config.faults.clone(),
@@ -60,13 +64,26 @@ impl Halves {
             cgroup: sandbox.cgroup().map(Path::to_owned),
         };
         let engine = Engine::new(membership, config)?;
-        Ok(Self { sandbox, engine, tracker, directory: directory.to_owned() })
+        Ok(Self {
+            sandbox,
+            engine,
+            tracker,
+            directory: directory.to_owned(),
+        })
+    }
+
+    /// Where the kernel lists the box's processes.
+    pub(crate) fn cgroup(&self) -> Option<PathBuf> {
+        self.sandbox.cgroup().map(Path::to_owned)
     }
 
     /// Where the box's ids lie on the host.
     pub(crate) fn ids(&self) -> Ids {
         let range = self.sandbox.spec().id_range();
-        Ids { first: range.first, count: range.count }
+        Ids {
+            first: range.first,
+            count: range.count,
+        }
     }
 
     /// Starts a command.
@@ -83,12 +100,22 @@ impl Halves {
             stdio,
         })?;
         let ends = match started.streams {
-            sandbox::Streams::Pipes { stdin, stdout, stderr } => {
-                Ends { stdin, stdout: Some(stdout), stderr: Some(stderr), master: None }
-            }
-            sandbox::Streams::Terminal(master) => Ends { master: Some(master), ..Ends::default() },
+            sandbox::Streams::Pipes { stdin, stdout, stderr } => Ends {
+                stdin,
+                stdout: Some(stdout),
+                stderr: Some(stderr),
+                master: None,
+            },
+            sandbox::Streams::Terminal(master) => Ends {
+                master: Some(master),
+                ..Ends::default()
+            },
         };
-        Ok(Process { pid: started.pid_inside, host_pid: started.host_pid, ends })
+        Ok(Process {
+            pid: started.pid_inside,
+            host_pid: started.host_pid,
+            ends,
+        })
     }
 
     /// Put-off work of both halves.
@@ -100,7 +127,12 @@ impl Halves {
 
     /// Ends the box and removes everything of it.
     pub(crate) fn take_down(self) -> Result<(), TimelineError> {
-        let Self { mut sandbox, engine, tracker, directory } = self;
+        let Self {
+            mut sandbox,
+            engine,
+            tracker,
+            directory,
+        } = self;
         drop((engine, tracker));
         sandbox.teardown()?;
         drop(sandbox);
@@ -137,16 +169,19 @@ pub(crate) fn take_exits(sandbox: &Sandbox, execs: &Execs) -> bool {
 /// What lies outside the history of a box.
 pub(crate) fn outside(spec: &Spec) -> Vec<String> {
     let mark = |read_only| if read_only { ":ro" } else { "" };
-    let line = |volume: &sandbox::Volume| {
-        format!("{}:{}{}", volume.host.display(), volume.inside, mark(volume.read_only))
-    };
+    let line =
+        |volume: &sandbox::Volume| format!("{}:{}{}", volume.host.display(), volume.inside, mark(volume.read_only));
     spec.volumes.iter().map(line).collect()
 }
 
 /// A path of the box as the tracker knows it: the box's root is a directory of the overlay.
 pub(crate) fn tracked(path: &Path) -> PathBuf {
     let plain = path.strip_prefix("/").unwrap_or(path);
-    if plain.starts_with("dev/shm") { path.to_owned() } else { Path::new("/").join(ROOT_PREFIX).join(plain) }
+    if plain.starts_with("dev/shm") {
+        path.to_owned()
+    } else {
+        Path::new("/").join(ROOT_PREFIX).join(plain)
+    }
 }
 
 /// The same the other way round.
@@ -162,5 +197,6 @@ fn open_directory(path: &Path) -> Result<OwnedFd, SysError> {
 }
 
 fn copy_of(fd: BorrowedFd<'_>) -> Result<OwnedFd, SysError> {
-    fd.try_clone_to_owned().map_err(|error| SysError::io("dup", "a directory of the box", &error))
+    fd.try_clone_to_owned()
+        .map_err(|error| SysError::io("dup", "a directory of the box", &error))
 }

@@ -31,7 +31,13 @@ impl Driver {
         if let Err(error) = &went {
             self.latch_if_torn(error);
         }
-        let Went { present, capture_cost, cost, applied, cut } = went?;
+        let Went {
+            present,
+            capture_cost,
+            cost,
+            applied,
+            cut,
+        } = went?;
         let from = self.history.head();
         let kept = present.map(|present| {
             let id = CheckpointId::from_bits((self.surroundings.random)());
@@ -74,14 +80,24 @@ impl Driver {
         // What was said on the way out is undone as well.
         execs.drain();
         let cut = execs.rewind(&target.execs, to, |pid| target.has_process(pid));
-        let differences = if self.verify { frozen.verify(&target.process) } else { Vec::new() };
+        let differences = if self.verify {
+            frozen.verify(&target.process)
+        } else {
+            Vec::new()
+        };
         if !differences.is_empty() {
             // Not one instruction of a wrong state shall run.
             sandbox.kill_all()?;
             return Err(TimelineError::Differs(differences));
         }
         let cost = frozen.thaw();
-        Ok(Went { present, capture_cost: cost.clone(), cost, applied, cut })
+        Ok(Went {
+            present,
+            capture_cost: cost.clone(),
+            cost,
+            applied,
+            cut,
+        })
     }
 }
 
