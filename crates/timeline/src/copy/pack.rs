@@ -57,7 +57,7 @@ impl Packer<'_> {
             };
             let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
             let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_XDEV;
-            let full = name.join(&below);
+            let full = if is_top { name.to_owned() } else { name.join(&below) };
             let handle = match openat2(top, inside, flags, Mode::empty(), resolve) {
                 Ok(handle) => handle,
                 // Gone since its directory was read, or another mount: not ours to copy.
