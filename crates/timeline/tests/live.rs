@@ -48,7 +48,9 @@ impl Live {
         };
         // A mixing step of splitmix64: spread over all bits, and the same in every run.
         let random = || {
-            let mut bits = RANDOM.fetch_add(1, Ordering::Relaxed).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+            let mut bits = RANDOM
+                .fetch_add(1, Ordering::Relaxed)
+                .wrapping_mul(0x9e37_79b9_7f4a_7c15);
             bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
             bits ^ (bits >> 27)
         };
@@ -59,12 +61,20 @@ impl Live {
             random: Arc::new(random),
         };
         let handle = Timeline::create(spec, surroundings).unwrap();
-        Self { handle, directory, events }
+        Self {
+            handle,
+            directory,
+            events,
+        }
     }
 
     fn ask(&self, command: Command) -> Result<Outcome, TimelineError> {
         let principal = Principal("uid:0".to_owned());
-        self.handle.request(Request { tenant: Tenant::default(), principal, command })
+        self.handle.request(Request {
+            tenant: Tenant::default(),
+            principal,
+            command,
+        })
     }
 
     fn start(&self, script: &str) -> ExecId {
@@ -80,7 +90,10 @@ impl Live {
         let mut follower = self.handle.follow(exec, 0).unwrap();
         let mut text = String::new();
         loop {
-            match follower.recv_timeout(PATIENCE).unwrap_or_else(|| panic!("{script}: nothing after {text:?}")) {
+            match follower
+                .recv_timeout(PATIENCE)
+                .unwrap_or_else(|| panic!("{script}: nothing after {text:?}"))
+            {
                 ExecEvent::Output { bytes, .. } => text += &String::from_utf8_lossy(&bytes),
                 ExecEvent::Exited { code: 0 } => return text,
                 ExecEvent::Exited { code } => return format!("{text}[{code}]"),
@@ -90,7 +103,13 @@ impl Live {
     }
 
     fn checkpoint(&self, tag: Option<&str>) -> CheckpointLine {
-        match self.ask(Command::Checkpoint { message: None, tag: tag.map(str::to_owned) }).unwrap() {
+        match self
+            .ask(Command::Checkpoint {
+                message: None,
+                tag: tag.map(str::to_owned),
+            })
+            .unwrap()
+        {
             Outcome::Checkpointed { line, .. } => line,
             other => panic!("{other:?}"),
         }
@@ -101,7 +120,10 @@ impl Live {
     }
 
     fn go(&self, to: &str, keep_present: bool) -> Result<Vec<ExecId>, TimelineError> {
-        match self.ask(Command::Rollback { to: Some(Revision(to.to_owned())), keep_present })? {
+        match self.ask(Command::Rollback {
+            to: Some(Revision(to.to_owned())),
+            keep_present,
+        })? {
             Outcome::RolledBack { cut, .. } => Ok(cut),
             other => panic!("{other:?}"),
         }
@@ -116,7 +138,13 @@ impl Live {
 
     fn diff(&self, from: &str, to: Option<&str>) -> Vec<String> {
         let to = to.map(|to| Revision(to.to_owned()));
-        match self.ask(Command::Diff { from: Revision(from.to_owned()), to }).unwrap() {
+        match self
+            .ask(Command::Diff {
+                from: Revision(from.to_owned()),
+                to,
+            })
+            .unwrap()
+        {
             Outcome::Diff(lines) => lines
                 .into_iter()
                 .filter_map(|line| match line {
@@ -155,14 +183,29 @@ fn commands_print_end_and_leave_an_event() {
     assert_eq!(live.sh("echo error >&2; exit 7"), "error\n[7]");
     assert_eq!(live.sh("kill -9 $$"), "[137]");
     let exec = live.start("read line; echo \"got $line\"");
-    live.ask(Command::Stdin { exec, bytes: b"it\n".to_vec(), close: true }).unwrap();
+    live.ask(Command::Stdin {
+        exec,
+        bytes: b"it\n".to_vec(),
+        close: true,
+    })
+    .unwrap();
     let mut follower = live.handle.follow(exec, 0).unwrap();
     let said = follower.recv_timeout(PATIENCE).unwrap();
-    assert!(matches!(said, ExecEvent::Output { ref bytes, .. } if bytes == b"got it\n"), "{said:?}");
-    let events: Vec<String> =
-        live.events.since(0).iter().map(|event| format!("{} {}", event.command, event.outcome)).collect();
+    assert!(
+        matches!(said, ExecEvent::Output { ref bytes, .. } if bytes == b"got it\n"),
+        "{said:?}"
+    );
+    let events: Vec<String> = live
+        .events
+        .since(0)
+        .iter()
+        .map(|event| format!("{} {}", event.command, event.outcome))
+        .collect();
     assert_eq!(events.len(), 5);
-    assert!(events[0].starts_with("exec exe_") && events[4] == "stdin done", "{events:?}");
+    assert!(
+        events[0].starts_with("exec exe_") && events[4] == "stdin done",
+        "{events:?}"
+    );
     let text = std::fs::read_to_string(live.directory.join("events.jsonl")).unwrap();
     assert_eq!(text.lines().count(), 5);
 }
@@ -170,14 +213,32 @@ fn commands_print_end_and_leave_an_event() {
 #[test]
 fn a_terminal_is_one_stream_with_a_size() {
     let live = Live::new(1 << 30);
-    let spec = ExecSpec { terminal: Some((24, 80)), ..command(&["sh"]) };
-    let Ok(Outcome::Started { exec, .. }) = live.ask(Command::Exec(spec)) else { panic!("it starts") };
-    live.ask(Command::Resize { exec, rows: 50, columns: 132 }).unwrap();
-    live.ask(Command::Stdin { exec, bytes: b"tty; stty size; exit 5\n".to_vec(), close: false }).unwrap();
+    let spec = ExecSpec {
+        terminal: Some((24, 80)),
+        ..command(&["sh"])
+    };
+    let Ok(Outcome::Started { exec, .. }) = live.ask(Command::Exec(spec)) else {
+        panic!("it starts")
+    };
+    live.ask(Command::Resize {
+        exec,
+        rows: 50,
+        columns: 132,
+    })
+    .unwrap();
+    live.ask(Command::Stdin {
+        exec,
+        bytes: b"tty; stty size; exit 5\n".to_vec(),
+        close: false,
+    })
+    .unwrap();
     let mut follower = live.handle.follow(exec, 0).unwrap();
     let mut text = String::new();
     let code = loop {
-        match follower.recv_timeout(PATIENCE).unwrap_or_else(|| panic!("nothing after {text:?}")) {
+        match follower
+            .recv_timeout(PATIENCE)
+            .unwrap_or_else(|| panic!("nothing after {text:?}"))
+        {
             ExecEvent::Output { bytes, .. } => text += &String::from_utf8_lossy(&bytes),
             ExecEvent::Exited { code } => break code,
             other => panic!("{other:?}"),
@@ -195,19 +256,31 @@ fn files_go_back_and_forth_through_the_history() {
     live.checkpoint(Some("one"));
     live.sh("echo two >/srv/data/a; echo b >/srv/data/b; echo x >>/etc/debian_version");
     live.checkpoint(Some("two"));
-    assert_eq!(live.diff("one", Some("two")), ["~ /etc/debian_version", "~ /srv/data/a", "+ /srv/data/b"]);
+    assert_eq!(
+        live.diff("one", Some("two")),
+        ["~ /etc/debian_version", "~ /srv/data/a", "+ /srv/data/b"]
+    );
     live.sh("rm -rf /srv /usr/lib/python3 /etc/made; echo gone >/tmp/gone");
     assert_eq!(live.sh("ls /srv /etc/made 2>/dev/null"), "[2]");
     let cut = live.rollback("HEAD");
     assert!(!cut.is_empty(), "the commands since the checkpoint are unknown again");
-    assert_eq!(live.sh("cat /srv/data/a /srv/data/b /etc/made; ls /tmp"), "two\nb\nkeep\n");
+    assert_eq!(
+        live.sh("cat /srv/data/a /srv/data/b /etc/made; ls /tmp"),
+        "two\nb\nkeep\n"
+    );
     assert_eq!(live.sh("ls /usr/lib/python3"), library);
     live.rollback("HEAD~1");
-    assert_eq!(live.sh("cat /srv/data/a; grep -c x /etc/debian_version; ls /srv/data"), "one\n0\na\n");
+    assert_eq!(
+        live.sh("cat /srv/data/a; grep -c x /etc/debian_version; ls /srv/data"),
+        "one\n0\na\n"
+    );
     live.rollback("@{-1}~1");
     assert_eq!(live.sh("cat /srv/data/a"), "two\n");
-    let shape: Vec<(bool, bool, usize)> =
-        live.log().iter().map(|line| (line.automatic, line.head, line.tags.len())).collect();
+    let shape: Vec<(bool, bool, usize)> = live
+        .log()
+        .iter()
+        .map(|line| (line.automatic, line.head, line.tags.len()))
+        .collect();
     assert_eq!(shape.iter().filter(|line| line.0).count(), 3);
     assert_eq!(shape[..2], [(false, false, 1), (false, true, 1)]);
 }
@@ -218,11 +291,20 @@ fn what_was_started_later_is_unknown_again_and_told_so() {
     let head = live.checkpoint(None);
     let exec = live.start("echo up; exec sleep 1000");
     let mut follower = live.handle.follow(exec, 0).unwrap();
-    assert!(matches!(follower.recv_timeout(PATIENCE), Some(ExecEvent::Output { .. })));
+    assert!(matches!(
+        follower.recv_timeout(PATIENCE),
+        Some(ExecEvent::Output { .. })
+    ));
     assert_eq!(live.rollback("HEAD"), [exec]);
     let told = follower.recv_timeout(PATIENCE).unwrap();
-    assert!(matches!(told, ExecEvent::RolledBack { to, gone: true, .. } if to == head.id), "{told:?}");
-    assert!(matches!(live.handle.follow(exec, 0), Err(TimelineError::UnknownExec(_))));
+    assert!(
+        matches!(told, ExecEvent::RolledBack { to, gone: true, .. } if to == head.id),
+        "{told:?}"
+    );
+    assert!(matches!(
+        live.handle.follow(exec, 0),
+        Err(TimelineError::UnknownExec(_))
+    ));
     let error = live.ask(Command::Signal { exec, signal: 15 }).unwrap_err();
     assert_eq!(error.kind(), Kind::NotFound);
 }
@@ -234,12 +316,24 @@ fn names_and_errors() {
         let error = live.ask(command).unwrap_err();
         (error.kind(), error.to_string())
     };
-    let nothing = refused(Command::Rollback { to: None, keep_present: true });
-    assert_eq!(nothing, (Kind::NotFound, "this sandbox has no checkpoint yet".to_owned()));
+    let nothing = refused(Command::Rollback {
+        to: None,
+        keep_present: true,
+    });
+    assert_eq!(
+        nothing,
+        (Kind::NotFound, "this sandbox has no checkpoint yet".to_owned())
+    );
     live.checkpoint(Some("baseline"));
-    let unknown = refused(Command::Rollback { to: Some(Revision("baselnie".to_owned())), keep_present: true });
+    let unknown = refused(Command::Rollback {
+        to: Some(Revision("baselnie".to_owned())),
+        keep_present: true,
+    });
     assert_eq!(unknown.1, "no checkpoint \"baselnie\" (did you mean baseline?)");
-    let taken = refused(Command::Checkpoint { message: None, tag: Some("baseline".to_owned()) });
+    let taken = refused(Command::Checkpoint {
+        message: None,
+        tag: Some("baseline".to_owned()),
+    });
     assert_eq!(taken.0, Kind::Refused);
     assert_eq!(live.log().len(), 1, "a checkpoint whose tag is refused is not taken");
     assert_eq!(refused(Command::Exec(command(&["no-such-program"]))).0, Kind::Refused);
@@ -249,7 +343,10 @@ fn names_and_errors() {
         command: Command::Log,
     };
     assert_eq!(live.handle.request(other).unwrap_err().kind(), Kind::NotFound);
-    live.ask(Command::Untag { name: "baseline".to_owned() }).unwrap();
+    live.ask(Command::Untag {
+        name: "baseline".to_owned(),
+    })
+    .unwrap();
     assert_eq!(live.log()[0].tags.len(), 0);
 }
 
@@ -266,18 +363,39 @@ fn files_in_and_out_belong_to_the_box_and_to_its_history() {
     header.set_mtime(0);
     tar.append_data(&mut header, "deep/file", &b"hello"[..]).unwrap();
     let tar = tar.into_inner().unwrap();
-    live.ask(Command::WriteFiles { path: b"/srv/in".to_vec(), tar }).unwrap();
-    assert_eq!(live.sh("stat -c '%u %a' /srv/in/deep/file /srv/in; cat /srv/in/deep/file"), "33 640\n0 755\nhello");
+    live.ask(Command::WriteFiles {
+        path: b"/srv/in".to_vec(),
+        tar,
+    })
+    .unwrap();
+    assert_eq!(
+        live.sh("stat -c '%u %a' /srv/in/deep/file /srv/in; cat /srv/in/deep/file"),
+        "33 640\n0 755\nhello"
+    );
     live.sh("echo more >>/srv/in/deep/file");
-    let Ok(Outcome::Files(tar)) = live.ask(Command::ReadFiles { path: b"/srv/in".to_vec() }) else { panic!("read") };
+    let Ok(Outcome::Files(tar)) = live.ask(Command::ReadFiles {
+        path: b"/srv/in".to_vec(),
+    }) else {
+        panic!("read")
+    };
     let mut archive = tar::Archive::new(&tar[..]);
-    let names: Vec<String> =
-        archive.entries().unwrap().map(|entry| entry.unwrap().path().unwrap().display().to_string()).collect();
+    let names: Vec<String> = archive
+        .entries()
+        .unwrap()
+        .map(|entry| entry.unwrap().path().unwrap().display().to_string())
+        .collect();
     assert_eq!(names, ["in", "in/deep", "in/deep/file"]);
-    assert_eq!(live.diff("HEAD", None), ["+ /srv/in", "+ /srv/in/deep", "+ /srv/in/deep/file"]);
+    assert_eq!(
+        live.diff("HEAD", None),
+        ["+ /srv/in", "+ /srv/in/deep", "+ /srv/in/deep/file"]
+    );
     live.rollback("HEAD");
     assert_eq!(live.sh("ls /srv"), "");
-    let error = live.ask(Command::ReadFiles { path: b"/srv/in".to_vec() }).unwrap_err();
+    let error = live
+        .ask(Command::ReadFiles {
+            path: b"/srv/in".to_vec(),
+        })
+        .unwrap_err();
     assert_eq!(error.kind(), Kind::NotFound);
 }
 
@@ -286,14 +404,29 @@ fn many_at_once_are_one_after_the_other_or_busy() {
     let live = Live::new(1 << 30);
     let asked = 64;
     let outcomes: Vec<Result<Outcome, Kind>> = std::thread::scope(|scope| {
-        let ask = || live.ask(Command::Checkpoint { message: None, tag: None }).map_err(|error| error.kind());
+        let ask = || {
+            live.ask(Command::Checkpoint {
+                message: None,
+                tag: None,
+            })
+            .map_err(|error| error.kind())
+        };
         let threads: Vec<_> = (0..asked).map(|_| scope.spawn(ask)).collect();
         threads.into_iter().map(|thread| thread.join().unwrap()).collect()
     });
     let taken = outcomes.iter().filter(|outcome| outcome.is_ok()).count();
-    assert!(outcomes.iter().all(|outcome| !matches!(outcome, Err(kind) if *kind != Kind::Busy)), "{outcomes:?}");
+    assert!(
+        outcomes
+            .iter()
+            .all(|outcome| !matches!(outcome, Err(kind) if *kind != Kind::Busy)),
+        "{outcomes:?}"
+    );
     let lines = live.log();
-    assert!(taken > timeline::QUEUE_MAX / 2 && lines.len() == taken, "{taken} taken, {} lines", lines.len());
+    assert!(
+        taken > timeline::QUEUE_MAX / 2 && lines.len() == taken,
+        "{taken} taken, {} lines",
+        lines.len()
+    );
     // Each grew from the one before: nothing ran at the same time.
     assert!(lines.windows(2).all(|pair| pair[1].parent == Some(pair[0].id)));
 }
@@ -327,7 +460,15 @@ fn a_box_that_died_says_so_and_can_be_removed() {
     let pid = rustix::process::Pid::from_raw(init).unwrap();
     rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
     assert_eq!(follower.recv_timeout(PATIENCE), Some(ExecEvent::Ended));
-    assert_eq!(live.ask(Command::Checkpoint { message: None, tag: None }).unwrap_err().kind(), Kind::Died);
+    assert_eq!(
+        live.ask(Command::Checkpoint {
+            message: None,
+            tag: None
+        })
+        .unwrap_err()
+        .kind(),
+        Kind::Died
+    );
     assert_eq!(live.log().len(), 1);
     assert_eq!(live.handle.summary().state, BoxState::Died);
     live.ask(Command::Remove).unwrap();
@@ -337,7 +478,9 @@ fn a_box_that_died_says_so_and_can_be_removed() {
 /// PID 1 of the box whose groups are named `name`.
 fn is_init_of(name: &str, pid: i32) -> bool {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
-    let inner = status.lines().find_map(|line| line.strip_prefix("NSpid:")?.split_whitespace().nth(1));
+    let inner = status
+        .lines()
+        .find_map(|line| line.strip_prefix("NSpid:")?.split_whitespace().nth(1));
     let cgroup = std::fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap_or_default();
     inner == Some("1") && cgroup.contains(name)
 }
@@ -350,7 +493,10 @@ fn removal_leaves_nothing() {
     let name = live.handle.summary().name;
     live.ask(Command::Remove).unwrap();
     assert_eq!(live.handle.summary().state, BoxState::Removed);
-    let left: Vec<_> = std::fs::read_dir(&live.directory).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    let left: Vec<_> = std::fs::read_dir(&live.directory)
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name())
+        .collect();
     assert_eq!(left, ["events.jsonl"]);
     let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap();
     assert!(!mounts.contains(&name), "{mounts}");
@@ -362,7 +508,10 @@ fn a_request_wakes_the_driver_at_once() {
     let mut times: Vec<Duration> = (0..2_000)
         .map(|_| {
             let begun = Instant::now();
-            live.ask(Command::Untag { name: "none".to_owned() }).unwrap_err();
+            live.ask(Command::Untag {
+                name: "none".to_owned(),
+            })
+            .unwrap_err();
             begun.elapsed()
         })
         .collect();
