@@ -115,6 +115,11 @@ impl Sandbox {
     /// # Errors
     /// `Start` says at which step and why (`ENOENT` at `exec`: no such program); `UnknownUser`, `Invalid`, `Died`.
     pub fn exec(&self, request: &ExecRequest) -> Result<Started, SandboxError> {
+        // The root of a dead box has lost its mounts, which gives errors of all kinds.
+        self.exec_while_alive(request).map_err(|error| if self.has_died() { SandboxError::Died } else { error })
+    }
+
+    fn exec_while_alive(&self, request: &ExecRequest) -> Result<Started, SandboxError> {
         let Some(program) = request.argv.first() else {
             return Err(SandboxError::Invalid("an empty command".to_owned()));
         };

@@ -97,7 +97,7 @@ enum Entries {
 }
 
 /// The harmless part of `/etc`: no passwords, keys, tokens or machine ids; nothing that commonly holds them (`default`,
-/// `security`, `pip.conf`, `npmrc`, `wgetrc`). A name that ends with `*` allows what starts so; one with a slash allows
+/// `security/opasswd`, `pip.conf`, `npmrc`, `wgetrc`). A name that ends with `*` allows what starts so; one with a slash allows
 /// just that of its directory (sources must not overlap: the kernel refuses that with `ELOOP`).
 const ETC: &[&str] = &[
     "ImageMagick-*", "X11", "adduser.conf", "alternatives", "bash.bashrc", "bash_completion.d", "bindresvport.blacklist",
@@ -109,7 +109,8 @@ const ETC: &[&str] = &[
     "netconfig", "networks", "nsswitch.conf", "opt", "os-release", "pam.conf", "pam.d", "passwd", "perl", "profile",
     "profile.d", "protocols", "python*", "redhat-release", "rpc", "selinux", "services", "sgml", "shells", "skel",
     "terminfo", "timezone", "ucf.conf", "vim", "xattr.conf", "xdg", "xml",
-    "ssl/certs", "ssl/openssl.cnf", "apt/apt.conf.d", "apt/keyrings", "apt/preferences.d", "apt/sources.list",
+    "security/access.conf", "security/group.conf", "security/limits.conf", "security/limits.d",
+    "security/namespace.conf", "security/pam_env.conf", "security/time.conf", "ssl/certs", "ssl/openssl.cnf", "apt/apt.conf.d", "apt/keyrings", "apt/preferences.d", "apt/sources.list",
     "apt/sources.list.d", "apt/trusted.gpg", "apt/trusted.gpg.d",
 ];
 const VAR_LIB: &[&str] = &["apt", "dpkg"];

@@ -35,7 +35,7 @@ impl Drop for Newborn {
             end_and_reap(init.as_fd());
         }
         // Nothing can be told from here; an empty group that is left is taken again by the next box of that id.
-        let _: Result<(), SandboxError> = self.groups.remove();
+        drop(self.groups.remove());
     }
 }
 
@@ -54,7 +54,7 @@ impl Sandbox {
         let mut newborn = match give_birth(spec, &groups, &control, theirs) {
             Ok((host_pid, init)) => Newborn { host_pid, init: Some(init), groups },
             Err(error) => {
-                let _: Result<(), SandboxError> = groups.remove();
+                drop(groups.remove());
                 return Err(error);
             }
         };

@@ -40,6 +40,8 @@ fn identity(user: &str, passwd: &str, group: &str) -> Result<Identity, SandboxEr
         named || wanted_uid.is_some() && fields.get(2).and_then(|uid| uid.parse().ok()) == wanted_uid
     });
     let number = |index: usize| entry.as_ref().and_then(|fields| fields.get(index)?.parse::<u32>().ok());
+    // Root is root, also in an image without `/etc/passwd`.
+    let wanted_uid = wanted_uid.or((user == "root").then_some(0));
     let uid = number(2).or(wanted_uid).filter(|uid| *uid != u32::MAX).ok_or_else(|| unknown(user))?;
     let name = entry.as_ref().and_then(|f| f.first().copied()).unwrap_or(user).to_owned();
     let home = entry.as_ref().and_then(|f| f.get(5).copied()).filter(|home| home.starts_with('/'));
@@ -99,6 +101,7 @@ mod tests {
         check("www-data:adm", Some((33, 4, &[], "/var/www")));
         check("1000:1000", Some((1000, 1000, &[], "/")));
         check("1000", Some((1000, 0, &[], "/")));
+        assert_eq!(identity("root", "", "").map(|i| (i.uid, i.gid, i.home)).ok(), Some((0, 0, "/root".to_owned())));
         check("nobody-here", None);
         check("root:no-group", None);
         check("4294967295", None);

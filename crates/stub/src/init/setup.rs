@@ -107,6 +107,8 @@ pub fn build(request: &[u8], fds: &[i32]) -> Result<Made, Failure> {
     for _ in 0..3 {
         check("open descriptors", sys::open(b"/dev/null\0", sys::O_RDWR, 0))?;
     }
+    // What commands inherit.
+    sys!(sys::UMASK, 0o022);
     let path = |name: &[u8]| check("open descriptors", sys::open(name, sys::O_PATH, 0));
     Ok(Made {
         events: *events,
@@ -142,9 +144,12 @@ fn loopback_up() -> Result<(), Failure> {
     check("loopback", result).map(|_| ())
 }
 
-/// Puts the overlay over `/` and stands in the directory of it that is the box's root, itself a mount.
+/// Puts the overlay over the host's `/proc` and stands in the directory of it that is the box's root, itself a mount.
+///
+/// Not over `/`: the pivot stacks the host's root on the new one, and detaching what is on top would then detach only
+/// the overlay and leave the host's root at the box's `/..`.
 fn attach_root(overlay: i32, prefix: &[u8]) -> Result<(), Failure> {
-    let attach = sys!(sys::MOVE_MOUNT, overlay, c"".as_ptr(), sys::AT_FDCWD, c"/".as_ptr(), MOVE_MOUNT_F_EMPTY_PATH);
+    let attach = sys!(sys::MOVE_MOUNT, overlay, c"".as_ptr(), sys::AT_FDCWD, c"/proc".as_ptr(), MOVE_MOUNT_F_EMPTY_PATH);
     check("attach root", attach)?;
     check("attach root", sys!(sys::FCHDIR, overlay))?;
     check("attach root", mount(prefix, prefix, b"none\0", MS_BIND, b""))?;

@@ -74,6 +74,7 @@ pub const SIGNALFD4: usize = 289;
 pub const SECCOMP: usize = 317;
 pub const MOVE_MOUNT: usize = 429;
 pub const CLONE3: usize = 435;
+pub const CLOSE_RANGE: usize = 436;
 
 pub const AT_FDCWD: isize = -100;
 pub const O_WRONLY: usize = 1;
