@@ -12,7 +12,11 @@ use crate::error::SandboxError;
 impl Sandbox {
     /// PID 1 has ended, and everything in the box with it.
     pub fn has_died(&self) -> bool {
-        let mut polls = [PollFd::new(&self.init, PollFlags::IN)];
+        // A dying process closes its sockets before it loses its mounts, and is a zombie last.
+        let mut polls = [
+            PollFd::new(&self.init, PollFlags::IN),
+            PollFd::new(&self.events, PollFlags::HUP),
+        ];
         let now = Timespec { tv_sec: 0, tv_nsec: 0 };
         self.gone || poll(&mut polls, Some(&now)).is_ok_and(|count| count > 0)
     }

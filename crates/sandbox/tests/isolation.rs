@@ -16,7 +16,8 @@ fn the_root_is_an_allow_list() {
     let a_box = Box::host("root");
     let (out, _) = a_box.sh("ls -A / | tr '\\n' ' '");
     for name in out.split_whitespace() {
-        const KNOWN: &str = "bin boot dev etc home lib lib32 lib64 libx32 media mnt opt proc root run sbin srv sys tmp usr var";
+        const KNOWN: &str =
+            "bin boot dev etc home lib lib32 lib64 libx32 media mnt opt proc root run sbin srv sys tmp usr var";
         assert!(KNOWN.split(' ').any(|known| known == name), "{name} in {out}");
     }
     let (out, _) = a_box.sh(
@@ -24,15 +25,25 @@ fn the_root_is_an_allow_list() {
          /var/lib/systemd/* /var/log/* /etc/apt/auth.conf.d /@* 2>/dev/null; cat /etc/machine-id; grep -v ':\\*:' /etc/shadow",
     );
     assert_eq!(out.trim(), "/var/log/apt", "secrets or leftovers of the host");
-    let (out, status) = a_box.sh("test -d /usr/bin && test -d /var/lib/dpkg && test -f /etc/passwd && stat -c %u:%g /usr/bin /etc/passwd /");
+    let (out, status) = a_box
+        .sh("test -d /usr/bin && test -d /var/lib/dpkg && test -f /etc/passwd && stat -c %u:%g /usr/bin /etc/passwd /");
     assert_eq!((out.as_str(), status), ("0:0\n0:0\n0:0\n", OK));
-    let (out, _) = a_box.sh("stat -c '%a %n' /tmp /var/tmp /root /dev/shm; stat -f -c %T /tmp /dev/shm; ls /opt | wc -l");
+    let (out, _) =
+        a_box.sh("stat -c '%a %n' /tmp /var/tmp /root /dev/shm; stat -f -c %T /tmp /dev/shm; ls /opt | wc -l");
     let opt = std::fs::read_dir("/opt").map_or(0, Iterator::count);
-    assert_eq!(out, format!("1777 /tmp\n1777 /var/tmp\n700 /root\n1777 /dev/shm\noverlayfs\ntmpfs\n{opt}\n"));
+    assert_eq!(
+        out,
+        format!("1777 /tmp\n1777 /var/tmp\n700 /root\n1777 /dev/shm\noverlayfs\ntmpfs\n{opt}\n")
+    );
     // The source directories shadow nothing of each other: /opt, /etc and /var/lib share names.
     let (inside, _) = a_box.sh("ls /usr/bin /usr/lib /var/lib/apt /var/lib/dpkg | cat");
-    let outside = Command::new("/bin/sh").args(["-c", "ls /usr/bin /usr/lib /var/lib/apt /var/lib/dpkg | cat"]).output();
-    assert_eq!(inside, String::from_utf8_lossy(&outside.expect("ls on the host").stdout));
+    let outside = Command::new("/bin/sh")
+        .args(["-c", "ls /usr/bin /usr/lib /var/lib/apt /var/lib/dpkg | cat"])
+        .output();
+    assert_eq!(
+        inside,
+        String::from_utf8_lossy(&outside.expect("ls on the host").stdout)
+    );
     a_box.end();
 }
 
@@ -51,12 +62,23 @@ fn the_whole_root_is_writable_and_the_host_untouched() {
     assert_eq!((meta.uid(), meta.gid()), (first + 33, first + 33));
     assert!(upper.join("srv/moved").is_dir());
     assert!(!Path::new("/usr/bin/zz-deltabox-test").exists() && Path::new("/usr/share/doc").exists());
-    assert!(!std::fs::read_to_string("/etc/passwd").expect("read").contains("changed"));
+    assert!(
+        !std::fs::read_to_string("/etc/passwd")
+            .expect("read")
+            .contains("changed")
+    );
     // The daemon sees the same through its descriptor.
     let flags = rustix::fs::OFlags::PATH;
     let resolve = rustix::fs::ResolveFlags::IN_ROOT;
     let mode = rustix::fs::Mode::empty();
-    rustix::fs::openat2(a_box.sandbox.merged_root(), "/usr/bin/zz-deltabox-test", flags, mode, resolve).expect("the merged root");
+    rustix::fs::openat2(
+        a_box.sandbox.merged_root(),
+        "/usr/bin/zz-deltabox-test",
+        flags,
+        mode,
+        resolve,
+    )
+    .expect("the merged root");
     a_box.sh("touch /dev/shm/here");
     rustix::fs::openat2(a_box.sandbox.dev_shm(), "here", flags, mode, resolve).expect("the box's /dev/shm");
     a_box.end();
@@ -96,7 +118,10 @@ fn the_filter_answers() {
                   [x.start() for x in t]; [x.join() for x in t]\n\
                   print(subprocess.run(['echo', 'child'], capture_output=True, text=True).stdout, end='')\n\
                   asyncio.run(asyncio.sleep(0.01)); print('fine')";
-    assert_eq!(a_box.run(ExecRequest::new(["python3", "-c", python])).0, "child\nfine\n");
+    assert_eq!(
+        a_box.run(ExecRequest::new(["python3", "-c", python])).0,
+        "child\nfine\n"
+    );
     a_box.end();
 }
 
@@ -107,7 +132,10 @@ fn nested_user_namespaces_are_an_opt_in() {
     let (out, status) = a_box.sh(nest);
     assert!(status != OK && out.contains("not permitted"), "{out}");
     a_box.end();
-    let a_box = Box::from(sandbox::Spec { nested_userns: true, ..spec("nested") });
+    let a_box = Box::from(sandbox::Spec {
+        nested_userns: true,
+        ..spec("nested")
+    });
     assert_eq!(a_box.sh(nest), ("x\n".to_owned(), OK));
     a_box.end();
 }
@@ -132,21 +160,35 @@ fn pid_1_and_the_host_are_out_of_reach() {
 #[test]
 fn no_mount_of_the_host_is_left_inside() {
     for privileged in [false, true] {
-        let a_box = Box::from(sandbox::Spec { privileged, ..spec(if privileged { "pivot-real" } else { "pivot" }) });
+        let a_box = Box::from(sandbox::Spec {
+            privileged,
+            ..spec(if privileged { "pivot-real" } else { "pivot" })
+        });
         let (out, _) = a_box.sh("cat /proc/self/mountinfo");
         let line = |line: &str| {
             let (left, right) = line.split_once(" - ").expect("mountinfo");
             let mut left = left.split(' ').skip(3);
-            (left.next().expect("root").to_owned(), left.next().expect("point").to_owned(), right.to_owned())
+            (
+                left.next().expect("root").to_owned(),
+                left.next().expect("point").to_owned(),
+                right.to_owned(),
+            )
         };
         let mounts: Vec<_> = out.lines().map(line).collect();
         assert_eq!(mounts.iter().filter(|(_, point, _)| point == "/").count(), 1, "{out}");
         for (root, point, kind) in &mounts {
-            let own = ["overlay ", "tmpfs ", "devpts ", "proc ", "sysfs ", "mqueue "].iter().any(|k| kind.starts_with(k));
+            let own = ["overlay ", "tmpfs ", "devpts ", "proc ", "sysfs ", "mqueue "]
+                .iter()
+                .any(|k| kind.starts_with(k));
             let node = kind.starts_with("devtmpfs ") && root != "/";
             assert!(own || node, "{point} is {kind}");
         }
-        assert_eq!(a_box.sh("stat -c %d:%i / /.. /proc/1/cwd/.. 2>/dev/null | sort -u | wc -l").0, "1\n");
+        assert_eq!(
+            a_box
+                .sh("stat -c %d:%i / /.. /proc/1/cwd/.. 2>/dev/null | sort -u | wc -l")
+                .0,
+            "1\n"
+        );
         a_box.end();
     }
 }
@@ -163,21 +205,36 @@ fn the_namespaces_are_its_own() {
                   s.accept()[0].send(b'lo'); print(c.recv(2).decode(), [n for _, n in socket.if_nameindex()])\n\
                   s = socket.socket(); s.settimeout(2)\n\
                   try: s.connect(('192.0.2.1', 80))\nexcept OSError as e: print(e.strerror)";
-    assert_eq!(a_box.run(ExecRequest::new(["python3", "-c", python])).0, "lo ['lo']\nNetwork is unreachable\n");
+    assert_eq!(
+        a_box.run(ExecRequest::new(["python3", "-c", python])).0,
+        "lo ['lo']\nNetwork is unreachable\n"
+    );
     a_box.end();
 }
 
 #[test]
 fn limits_hold() {
     let mut spec = spec("limits");
-    spec.limits = Limits { memory_bytes: Some(96 << 20), cpu_milli: Some(500), task_count: Some(20) };
+    spec.limits = Limits {
+        memory_bytes: Some(96 << 20),
+        cpu_milli: Some(500),
+        task_count: Some(20),
+    };
     let a_box = Box::from(spec);
     let held = a_box.sandbox.limits_held();
     eprintln!("memory: {}, cpu: {}, tasks: {}", held.memory, held.cpu, held.tasks);
     assert!(held.memory != Mechanism::Unlimited && held.tasks != Mechanism::Unlimited);
-    let (out, status) = a_box.run(ExecRequest::new(["python3", "-c", "b = bytearray(400 << 20); print(len(b))"]));
+    let (out, status) = a_box.run(ExecRequest::new([
+        "python3",
+        "-c",
+        "b = bytearray(400 << 20); print(len(b))",
+    ]));
     assert!(status != OK, "{out}");
-    let (out, _) = a_box.run(ExecRequest::new(["python3", "-c", "b = bytearray(30 << 20); print('fits')"]));
+    let (out, _) = a_box.run(ExecRequest::new([
+        "python3",
+        "-c",
+        "b = bytearray(30 << 20); print('fits')",
+    ]));
     assert_eq!(out, "fits\n");
     let many = "import os\nn = 0\ntry:\n  while n < 100:\n    if os.fork() == 0: os.execvp('sleep', ['sleep', '5'])\n    n += 1\n\
                 except OSError as e: print(n, e.strerror)";
@@ -189,7 +246,12 @@ fn limits_hold() {
     if held.cpu != Mechanism::NotHeld {
         let spin = "import time\nw = time.monotonic(); c = time.process_time()\nwhile time.monotonic() - w < 1: pass\n\
                     print(time.process_time() - c)";
-        let used: f64 = a_box.run(ExecRequest::new(["python3", "-c", spin])).0.trim().parse().expect("seconds");
+        let used: f64 = a_box
+            .run(ExecRequest::new(["python3", "-c", spin]))
+            .0
+            .trim()
+            .parse()
+            .expect("seconds");
         assert!(used < 0.75, "half a processor was allowed, {used} s of 1 used");
     }
     a_box.end();
@@ -200,9 +262,17 @@ fn volumes_have_sane_owners() {
     let host = common::directory(&format!("volume-{}", std::process::id()));
     std::fs::write(host.join("given"), "from the host").expect("write");
     let mut spec = spec("volumes");
-    let volume = |inside: &str, read_only| Volume { host: host.clone(), inside: inside.to_owned(), read_only };
+    let volume = |inside: &str, read_only| Volume {
+        host: host.clone(),
+        inside: inside.to_owned(),
+        read_only,
+    };
     spec.volumes = vec![volume("/data/deep", false), volume("/frozen", true)];
-    spec.volumes.push(Volume { host: host.join("given"), inside: "/etc/given".to_owned(), read_only: true });
+    spec.volumes.push(Volume {
+        host: host.join("given"),
+        inside: "/etc/given".to_owned(),
+        read_only: true,
+    });
     let a_box = Box::from(spec);
     let (out, _) = a_box.sh(
         "cat /data/deep/given /etc/given; echo; stat -c %u /data/deep/given; echo new > /data/deep/new; chown 33 /data/deep/new\n\
@@ -210,7 +280,11 @@ fn volumes_have_sane_owners() {
     );
     assert!(out.starts_with("from the hostfrom the host\n0\n"), "{out}");
     assert_eq!(out.matches("Read-only file system").count(), 3, "{out}");
-    assert_eq!(std::fs::metadata(host.join("new")).expect("it was made").uid(), 33, "ids are those of the host");
+    assert_eq!(
+        std::fs::metadata(host.join("new")).expect("it was made").uid(),
+        33,
+        "ids are those of the host"
+    );
     a_box.end();
     std::fs::remove_dir_all(&host).expect("remove the volume");
 }
@@ -253,7 +327,11 @@ fn small_root(at: &Path) {
                   ldd /bin/sh $(command -v ls cat id stat) | grep -o '/[^ :]*' | sort -u | grep -v '^/usr/bin\\|^/bin' | while read l; do \
                   mkdir -p $0$(dirname $l); cp -Ln $l $0$l; done; echo 'root:x:0:0::/root:/bin/sh' > $0/etc/passwd; \
                   chown 12:13 $0/empty; chmod 1750 $0/empty; echo marker > $0/var/lib/marker; ln -s /nowhere $0/home; mkdir $0/tmp; echo old > $0/tmp/old";
-    let status = Command::new("/bin/sh").args(["-c", script]).arg(at).status().expect("run a shell");
+    let status = Command::new("/bin/sh")
+        .args(["-c", script])
+        .arg(at)
+        .status()
+        .expect("run a shell");
     assert!(status.success());
 }
 
@@ -261,22 +339,41 @@ fn small_root(at: &Path) {
 fn a_directory_is_an_image() {
     let root = common::directory(&format!("image-{}", std::process::id()));
     small_root(&root);
-    let a_box = Box::from(sandbox::Spec { image: Image::Directory(root.clone()), ..spec("dirimage") });
+    let a_box = Box::from(sandbox::Spec {
+        image: Image::Directory(root.clone()),
+        ..spec("dirimage")
+    });
     let script = "id -u; cat /var/lib/marker; stat -c %u:%g:%a /empty /var/tmp /tmp; ls /tmp; ls -d /root /home; cat /etc/hostname; \
                   echo changed > /var/lib/marker; cat /var/lib/marker";
     let (out, _) = a_box.sh(script);
     let expected = "0\nmarker\n12:13:1750\n0:0:1777\n0:0:1777\n/home\n/root\ndirimage\nchanged\n";
     assert_eq!(out, expected);
-    assert_eq!(std::fs::read_to_string(root.join("var/lib/marker")).expect("read"), "marker\n");
+    assert_eq!(
+        std::fs::read_to_string(root.join("var/lib/marker")).expect("read"),
+        "marker\n"
+    );
     a_box.end();
 
     let tar = root.with_extension("tar");
     let target = root.with_extension("unpacked");
-    let made = Command::new("tar").arg("-cf").arg(&tar).arg("-C").arg(&root).arg(".").status().expect("run tar");
+    let made = Command::new("tar")
+        .arg("-cf")
+        .arg(&tar)
+        .arg("-C")
+        .arg(&root)
+        .arg(".")
+        .status()
+        .expect("run tar");
     assert!(made.success());
     sandbox::image::unpack(&tar, &target).expect("unpack");
-    let a_box = Box::from(sandbox::Spec { image: Image::Directory(target.clone()), ..spec("tarimage") });
-    assert_eq!(a_box.sh("cat /var/lib/marker; stat -c %u:%g:%a /empty").0, "marker\n12:13:1750\n");
+    let a_box = Box::from(sandbox::Spec {
+        image: Image::Directory(target.clone()),
+        ..spec("tarimage")
+    });
+    assert_eq!(
+        a_box.sh("cat /var/lib/marker; stat -c %u:%g:%a /empty").0,
+        "marker\n12:13:1750\n"
+    );
     a_box.end();
     assert!(sandbox::image::unpack(&root.join("etc/passwd"), &root.join("x")).is_err());
     assert!(!root.join("x").exists());
@@ -288,11 +385,17 @@ fn a_directory_is_an_image() {
 
 #[test]
 fn a_privileged_box_is_real_root() {
-    let a_box = Box::from(sandbox::Spec { privileged: true, ..spec("privileged") });
+    let a_box = Box::from(sandbox::Spec {
+        privileged: true,
+        ..spec("privileged")
+    });
     let (out, status) = a_box.sh(
         "set -e; cat /proc/self/uid_map | tr -s ' '; grep -E '^(NoNewPrivs|Seccomp):' /proc/self/status; mount -t tmpfs none /mnt; touch /mnt/x\n\
          mknod /tmp/null c 1 3; echo 1 > /proc/sys/kernel/ns_last_pid; python3 -c \"open('/usr/bin/y', 'w')\"; stat -c %u /usr/bin/y /usr/bin",
     );
-    assert_eq!((out.as_str(), status), (" 0 0 4294967295\nNoNewPrivs:\t0\nSeccomp:\t0\n0\n0\n", OK));
+    assert_eq!(
+        (out.as_str(), status),
+        (" 0 0 4294967295\nNoNewPrivs:\t0\nSeccomp:\t0\n0\n0\n", OK)
+    );
     a_box.end();
 }

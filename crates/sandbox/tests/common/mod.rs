@@ -6,7 +6,7 @@ use std::io::{Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use sandbox::{Dirs, ExecRequest, ExitStatus, Exited, Sandbox, Spec, Started, Streams};
@@ -18,6 +18,7 @@ pub(crate) struct Box {
     pub(crate) spec: Spec,
     pub(crate) dirs: Dirs,
     pub(crate) sandbox: Sandbox,
+    pub(crate) born_in: Duration,
 }
 
 /// A specification with a name and a range of its own.
@@ -45,8 +46,13 @@ impl Box {
         let dirs = Dirs::new(directory(&spec.id));
         let start = Instant::now();
         let sandbox = Sandbox::spawn(&spec, &dirs).unwrap_or_else(|e| panic!("{}: {e}: {e:?}", spec.id));
-        eprintln!("{}: made in {:.1} ms", spec.hostname, start.elapsed().as_secs_f64() * 1000.0);
-        Self { spec, dirs, sandbox }
+        let born_in = start.elapsed();
+        Self {
+            spec,
+            dirs,
+            sandbox,
+            born_in,
+        }
     }
 
     /// Runs a shell line to its end; stdout and stderr in one.
@@ -55,7 +61,10 @@ impl Box {
     }
 
     pub(crate) fn run(&self, request: ExecRequest) -> (String, ExitStatus) {
-        let started = self.sandbox.exec(&request).unwrap_or_else(|e| panic!("{request:?}: {e}"));
+        let started = self
+            .sandbox
+            .exec(&request)
+            .unwrap_or_else(|e| panic!("{request:?}: {e}"));
         let pid = started.pid_inside;
         let out = output(started);
         (out, self.status_of(pid))
@@ -76,7 +85,11 @@ impl Box {
     fn wait_for_event(&self) {
         let mut polls = [PollFd::from_borrowed_fd(self.sandbox.events_fd(), PollFlags::IN)];
         let patience = Timespec { tv_sec: 60, tv_nsec: 0 };
-        assert_eq!(poll(&mut polls, Some(&patience)), Ok(1), "a command did not end within a minute");
+        assert_eq!(
+            poll(&mut polls, Some(&patience)),
+            Ok(1),
+            "a command did not end within a minute"
+        );
     }
 
     /// Waits for the end of one command; ends of others are forgotten.
@@ -110,7 +123,11 @@ impl Box {
 
 /// No process, group or mount of a box is left.
 pub(crate) fn check_nothing_left(spec: &Spec, dirs: &Dirs) {
-    let groups = std::fs::read_dir("/sys/fs/cgroup").into_iter().flatten().flatten().map(|entry| entry.path());
+    let groups = std::fs::read_dir("/sys/fs/cgroup")
+        .into_iter()
+        .flatten()
+        .flatten()
+        .map(|entry| entry.path());
     for hierarchy in groups.chain([PathBuf::from("/sys/fs/cgroup")]) {
         let group = hierarchy.join("deltabox").join(&spec.id);
         assert!(!group.exists(), "{} is left", group.display());
@@ -118,10 +135,17 @@ pub(crate) fn check_nothing_left(spec: &Spec, dirs: &Dirs) {
     let first = spec.id_range().first.to_string();
     for process in std::fs::read_dir("/proc").expect("read /proc").flatten() {
         let map = std::fs::read_to_string(process.path().join("uid_map")).unwrap_or_default();
-        assert!(spec.privileged || map.split_whitespace().nth(1) != Some(&first), "{:?} is left", process.path());
+        assert!(
+            spec.privileged || map.split_whitespace().nth(1) != Some(&first),
+            "{:?} is left",
+            process.path()
+        );
     }
     let mounts = std::fs::read_to_string("/proc/self/mountinfo").expect("read the mounts");
-    assert!(!mounts.contains(&*dirs.base.to_string_lossy()), "a mount is left:\n{mounts}");
+    assert!(
+        !mounts.contains(&*dirs.base.to_string_lossy()),
+        "a mount is left:\n{mounts}"
+    );
 }
 
 /// Types on a terminal and waits for what it shows.
@@ -132,7 +156,10 @@ pub(crate) struct Typist {
 
 impl Typist {
     pub(crate) fn new(terminal: OwnedFd) -> Self {
-        Self { terminal: File::from(terminal), shown: String::new() }
+        Self {
+            terminal: File::from(terminal),
+            shown: String::new(),
+        }
     }
 
     /// Returns when `wanted` has been shown since the last call.
@@ -146,8 +173,16 @@ impl Typist {
             }
             let mut polls = [PollFd::new(&self.terminal, PollFlags::IN)];
             let patience = Timespec { tv_sec: 20, tv_nsec: 0 };
-            assert_eq!(poll(&mut polls, Some(&patience)), Ok(1), "typed {keys:?}, no {wanted:?} in {:?}", self.shown);
-            let count = self.terminal.read(&mut chunk).unwrap_or_else(|e| panic!("{e}; {:?}", self.shown));
+            assert_eq!(
+                poll(&mut polls, Some(&patience)),
+                Ok(1),
+                "typed {keys:?}, no {wanted:?} in {:?}",
+                self.shown
+            );
+            let count = self
+                .terminal
+                .read(&mut chunk)
+                .unwrap_or_else(|e| panic!("{e}; {:?}", self.shown));
             self.shown.push_str(&String::from_utf8_lossy(&chunk[..count]));
         }
     }
