@@ -179,3 +179,38 @@ fn memory_and_files_are_one_cut() {
     }
     assert!(!read_until(&mut follower, "00\n").contains("differ"));
 }
+
+#[test]
+fn a_thread_that_ended_since_runs_again() {
+    const PROGRAM: &str = "
+import queue, sys, threading
+box = queue.Queue()
+worker = threading.Thread(target=box.get)
+worker.start()
+print('ready', flush=True)
+for line in sys.stdin:
+    if line == 'end\\n':
+        box.put(None)
+        worker.join()
+    print(line.strip(), worker.is_alive(), flush=True)
+";
+    let live = Live::new(1 << 30);
+    if live.sh("command -v python3").contains("[127]") {
+        println!("skipped: the box has no python3");
+        return;
+    }
+    let Ok(Outcome::Started { exec, .. }) = live.ask(Command::Exec(command(&["python3", "-c", PROGRAM]))) else {
+        panic!("it starts")
+    };
+    let mut follower = live.handle.follow(exec, 0).unwrap();
+    read_until(&mut follower, "ready\n");
+    live.checkpoint(None);
+    for _ in 0..3 {
+        tell(&live, exec, "end");
+        assert!(read_until(&mut follower, "end False\n").ends_with("end False\n"));
+        live.rollback("HEAD");
+        tell(&live, exec, "asked");
+        read_until(&mut follower, "asked True\n");
+        live.go("HEAD", false).unwrap();
+    }
+}
