@@ -173,15 +173,24 @@ impl<'a> Placer<'a> {
                 Ok(rustix::fs::renameat(park, parked, &directory, os(name)).map_err(failed("renameat", path))?)
             }
             Place::Reveal { path, lower } => self.reveal(path, lower),
-            Place::Hide { path, is_dir } => self.hide(path, *is_dir),
+            Place::Hide { path, is_dir, unseen } => self.hide(path, *is_dir, *unseen),
             Place::CopyUp { path, node } => self.copy_up(path, node),
             Place::CopyLower { path, lower } => self.copy_lower(path, lower),
             Place::Make { path, node } => self.make(path, node),
         }
     }
 
-    /// Deletes what the lower layers show at `path`.
-    fn hide(&mut self, path: &[u8], is_dir: bool) -> Result<()> {
+    /// Deletes what the lower layers show at `path`. `unseen`: its directory has just come back, so the merged mount
+    /// has not looked it up and must not: the lower file may be in use under the name that it was moved to, and would
+    /// be remembered as a second name of it.
+    fn hide(&mut self, path: &[u8], is_dir: bool, unseen: bool) -> Result<()> {
+        if unseen {
+            let (directory, name) = split(path);
+            let upper = open_beneath(&self.state.upper, directory, OFlags::PATH | OFlags::DIRECTORY)?;
+            if let Err(Errno::NOENT) = stat_entry(&upper, name) {
+                return make_whiteout(&upper, name);
+            }
+        }
         let done = if is_dir {
             self.discard(path)
         } else {
@@ -191,13 +200,6 @@ impl<'a> Placer<'a> {
         };
         match done {
             Err(crate::FilesError::Kernel(error)) if error.is_gone() => Ok(()),
-            // The lower inode is in use under the name that it was moved to, so the overlay will not look it up here;
-            // nor has it: a whiteout in the upper is enough.
-            Err(crate::FilesError::Kernel(error)) if error.errno == Errno::STALE.raw_os_error() => {
-                let (directory, name) = split(path);
-                let upper = open_beneath(&self.state.upper, directory, OFlags::PATH | OFlags::DIRECTORY)?;
-                make_whiteout(&upper, name)
-            }
             done => done,
         }
     }

@@ -33,7 +33,13 @@ fn compare_trees(tracked: &Side, walked: &Side, what: &str) -> Vec<String> {
         if strip(inode) != strip(walked_inode) {
             lines.push(format!("{what}: {path}: attributes {:?} on disk {:?}", inode.attributes, walked_inode.attributes));
         }
-        if inode.xattrs != walked_inode.xattrs {
+        // The overlay takes its `impure` mark off again when the directory is read.
+        let stable = |inode: &Inode| {
+            let mut xattrs = (*inode.xattrs).clone();
+            let _impure = xattrs.remove(b"trusted.overlay.impure".as_slice());
+            xattrs
+        };
+        if stable(inode) != stable(walked_inode) {
             lines.push(format!("{what}: {path}: xattrs"));
         }
         if inode.children() != walked_inode.children() {
@@ -119,6 +125,14 @@ fn storm(home: Home, lower: Option<&Path>, seed: u64, round_count: usize) {
         let mut wrong = oracle::compare(wanted_root, &found_root);
         wrong.extend(oracle::compare(wanted_shm, &found_shm).iter().map(|line| format!("shm: {line}")));
         wrong.extend(check_belief(&fixture, &tracker.tree()));
+        if !wrong.is_empty() && std::path::Path::new("/tmp/files-debug").exists() {
+            let p = "usr/lib/python/deep/er";
+            let run = |c: String| { let o = std::process::Command::new("sh").arg("-c").arg(&c).output().unwrap(); println!("$ {c}\n{}{}", String::from_utf8_lossy(&o.stdout), String::from_utf8_lossy(&o.stderr)); };
+            run(format!("stat {}/{p}/l8", fixture.merged.display()));
+            run(format!("ls -la {}/{p}", fixture.merged.display()));
+            run(format!("ls -la {}/{p}; getfattr -m - -d {}/{p} {}/{p}/l8; stat {}/{p}/l8", fixture.upper.display(), fixture.upper.display(), fixture.upper.display(), fixture.upper.display()));
+            run(format!("touch {}/{p}/x; ls -la {}/{p}", fixture.merged.display(), fixture.merged.display()));
+        }
         assert!(wrong.is_empty(), "{}", context(&format!("after rollback to {index}:\n{}", wrong.join("\n"))));
         // A renamed lower directory that was deleted comes back as a copy, whose files are in the upper by themselves.
         copied |= steps.root.place.iter().any(|step| matches!(step, files::plan::Place::CopyLower { .. }));
