@@ -173,18 +173,19 @@ impl<'a> Placer<'a> {
                 Ok(rustix::fs::renameat(park, parked, &directory, os(name)).map_err(failed("renameat", path))?)
             }
             Place::Reveal { path, lower } => self.reveal(path, lower),
-            Place::Hide { path, is_dir, unseen } => self.hide(path, *is_dir, *unseen),
+            Place::Hide { path, is_dir } => self.hide(path, *is_dir),
             Place::CopyUp { path, node } => self.copy_up(path, node),
             Place::CopyLower { path, lower } => self.copy_lower(path, lower),
             Place::Make { path, node } => self.make(path, node),
         }
     }
 
-    /// Deletes what the lower layers show at `path`. `unseen`: its directory has just come back, so the merged mount
-    /// has not looked it up and must not: the lower file may be in use under the name that it was moved to, and would
-    /// be remembered as a second name of it.
-    fn hide(&mut self, path: &[u8], is_dir: bool, unseen: bool) -> Result<()> {
-        if unseen {
+    /// Deletes what the lower layers show at `path`. In a directory that has just been revealed the merged mount has
+    /// not looked it up and must not: the lower file may be in use under the name that it was moved to, and would be
+    /// remembered as a second name of it.
+    fn hide(&mut self, path: &[u8], is_dir: bool) -> Result<()> {
+        let is_below = |top: &Vec<u8>| path.strip_prefix(top.as_slice()).is_some_and(|rest| rest.starts_with(b"/"));
+        if self.revealed.iter().any(is_below) {
             let (directory, name) = split(path);
             let upper = open_beneath(&self.state.upper, directory, OFlags::PATH | OFlags::DIRECTORY)?;
             if let Err(Errno::NOENT) = stat_entry(&upper, name) {

@@ -91,8 +91,6 @@ pub enum Place {
         path: Vec<u8>,
         /// A directory, with all that is in it.
         is_dir: bool,
-        /// Its directory is not there now, so nobody has looked it up.
-        unseen: bool,
     },
     /// What the lower layers show there gets an inode in the upper.
     CopyUp {
@@ -511,8 +509,7 @@ impl<'a> Planner<'a> {
 
     fn hide_lower(&mut self, slot: &Slot) {
         if let Some(covers) = slot.shows_lower() {
-            let (path, is_dir, unseen) = (slot.target_path.clone(), covers.is_dir, slot.now_path.is_none());
-            self.plan.place.push(Place::Hide { path, is_dir, unseen });
+            self.plan.place.push(Place::Hide { path: slot.target_path.clone(), is_dir: covers.is_dir });
         }
     }
 

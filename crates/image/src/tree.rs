@@ -537,6 +537,12 @@ fn differs_to_user(old: &Inode, new: &Inode) -> bool {
         return true;
     }
     match (&old.body, &new.body) {
+        // Bytes of the lower layers are not at hand: size and time have to do.
+        (Body::Regular(Content::Lower(_)), Body::Regular(b)) | (Body::Regular(b), Body::Regular(Content::Lower(_)))
+            if !matches!(b, Content::Lower(_)) =>
+        {
+            (x.size, x.mtime) != (y.size, y.mtime)
+        }
         (Body::Regular(a), Body::Regular(b)) => !a.is_same(b) || x.mtime != y.mtime,
         (Body::Symlink(a), Body::Symlink(b)) => a != b,
         _ => false,
