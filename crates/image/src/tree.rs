@@ -446,7 +446,8 @@ fn content_bytes(inode: &Inode, before: Option<&Inode>) -> u64 {
 /// What a path means to a reader of the merged tree.
 enum Seen<'a> {
     Nothing,
-    Lower,
+    /// What the lower layers hold; the inode of the upper that was made like it, if there is one.
+    Lower(Option<&'a Inode>),
     Upper(&'a Inode),
 }
 
@@ -456,13 +457,13 @@ fn seen<'a>(side: &'a Side, path: &[u8], covers: bool) -> Seen<'a> {
     for part in path.split(|&byte| byte == b'/') {
         let Some(children) = side.get(&at.0).and_then(Inode::children) else { return Seen::Nothing };
         match children.get(&Name::new(part)).map(|dentry| dentry.entry) {
-            None if covers && at.1 => return Seen::Lower,
+            None if covers && at.1 => return Seen::Lower(None),
             None | Some(Entry::Whiteout) => return Seen::Nothing,
             Some(Entry::Inode(key)) => at = (key, side.get(&key).is_some_and(Inode::is_merged)),
         }
     }
     match side.get(&at.0) {
-        Some(inode) if inode.as_lower => Seen::Lower,
+        Some(inode) if inode.as_lower => Seen::Lower(Some(inode)),
         Some(inode) => Seen::Upper(inode),
         None => Seen::Nothing,
     }
@@ -471,12 +472,16 @@ fn seen<'a>(side: &'a Side, path: &[u8], covers: bool) -> Seen<'a> {
 fn side_changes(a: &Side, b: &Side, prefix: &[u8], found: &mut BTreeMap<Vec<u8>, char>) {
     for (path, covers) in suspects(a, b) {
         let change = match (seen(a, &path, covers), seen(b, &path, covers)) {
-            (Seen::Nothing, Seen::Nothing) | (Seen::Lower, Seen::Lower) => continue,
+            (Seen::Nothing, Seen::Nothing) | (Seen::Lower(_), Seen::Lower(_)) => continue,
             (Seen::Nothing, _) => 'A',
             (_, Seen::Nothing) => 'D',
             // A directory that was only copied up: what changed in it is looked at by itself.
-            (Seen::Lower, Seen::Upper(inode)) | (Seen::Upper(inode), Seen::Lower) if inode.is_merged() => continue,
-            (Seen::Upper(old), Seen::Upper(new)) if !differs_to_user(old, new) => continue,
+            (Seen::Lower(_), Seen::Upper(inode)) | (Seen::Upper(inode), Seen::Lower(_)) if inode.is_merged() => continue,
+            (Seen::Upper(old) | Seen::Lower(Some(old)), Seen::Upper(new) | Seen::Lower(Some(new)))
+                if !differs_to_user(old, new) =>
+            {
+                continue;
+            }
             _ => 'M',
         };
         let _none = found.insert([prefix, &path].concat(), change);

@@ -169,7 +169,7 @@ fn seeds(default: std::ops::Range<u64>) -> std::ops::Range<u64> {
 
 #[test]
 fn random_operations_on_the_plain_file_system() {
-    for seed in seeds(1..30) {
+    for seed in seeds(1..40) {
         on_a_thread(move || storm(Home::Plain, None, seed, 14));
     }
 }
