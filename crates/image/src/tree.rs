@@ -44,7 +44,11 @@ impl FileKey {
     pub fn new(kind: i32, handle: &[u8]) -> Option<Self> {
         let mut bytes = [0; Self::CAPACITY];
         bytes.get_mut(..handle.len())?.copy_from_slice(handle);
-        Some(Self { kind, len: u8::try_from(handle.len()).ok()?, bytes })
+        Some(Self {
+            kind,
+            len: u8::try_from(handle.len()).ok()?,
+            bytes,
+        })
     }
 
     /// The kernel's type of the handle.
@@ -240,7 +244,9 @@ impl Inode {
 
     /// An extended attribute of the overlay itself (`opaque`, `redirect`, `origin`, `metacopy`).
     pub fn overlay(&self, name: &str) -> Option<&[u8]> {
-        self.xattrs.get([b"trusted.overlay.", name.as_bytes()].concat().as_slice()).map(|value| &**value)
+        self.xattrs
+            .get([b"trusted.overlay.", name.as_bytes()].concat().as_slice())
+            .map(|value| &**value)
     }
 
     /// The handle of the lower file that this one was copied up from: the overlay keeps it in `origin` as a header
@@ -327,8 +333,14 @@ impl Side {
 
     /// What a path names, without following links; the path may begin with a slash.
     pub fn lookup(&self, path: &[u8]) -> Option<Dentry> {
-        let mut at = Dentry { entry: Entry::Inode(self.top), covers: None };
-        for part in path.split(|&byte| byte == b'/').filter(|part| !part.is_empty() && *part != b".") {
+        let mut at = Dentry {
+            entry: Entry::Inode(self.top),
+            covers: None,
+        };
+        for part in path
+            .split(|&byte| byte == b'/')
+            .filter(|part| !part.is_empty() && *part != b".")
+        {
             let Entry::Inode(key) = at.entry else { return None };
             at = *self.get(&key)?.children()?.get(&Name::new(part))?;
         }
@@ -361,7 +373,11 @@ impl Side {
 
 /// `directory/name`, where the empty directory is the root.
 pub fn join(directory: &[u8], name: &[u8]) -> Vec<u8> {
-    if directory.is_empty() { name.to_vec() } else { [directory, name].join(&b'/') }
+    if directory.is_empty() {
+        name.to_vec()
+    } else {
+        [directory, name].join(&b'/')
+    }
 }
 
 /// The files of a checkpoint. Cheap to clone, immutable.
@@ -392,7 +408,13 @@ impl Tree {
     /// The inode behind [`Tree::lookup`].
     pub fn inode(&self, path: &[u8]) -> Option<&Inode> {
         match self.lookup(path)? {
-            (side, Dentry { entry: Entry::Inode(key), .. }) => side.get(&key),
+            (
+                side,
+                Dentry {
+                    entry: Entry::Inode(key),
+                    ..
+                },
+            ) => side.get(&key),
             _ => None,
         }
     }
@@ -412,7 +434,10 @@ impl Tree {
                     .sum(),
             }
         };
-        let shm = self.shm.as_ref().map_or(0, |shm| of_side(shm, parent.and_then(|parent| parent.shm.as_ref())));
+        let shm = self
+            .shm
+            .as_ref()
+            .map_or(0, |shm| of_side(shm, parent.and_then(|parent| parent.shm.as_ref())));
         of_side(&self.root, parent.map(|parent| &parent.root)) + shm
     }
 
@@ -455,7 +480,9 @@ enum Seen<'a> {
 fn seen<'a>(side: &'a Side, path: &[u8], covers: bool) -> Seen<'a> {
     let mut at = (side.top, true);
     for part in path.split(|&byte| byte == b'/') {
-        let Some(children) = side.get(&at.0).and_then(Inode::children) else { return Seen::Nothing };
+        let Some(children) = side.get(&at.0).and_then(Inode::children) else {
+            return Seen::Nothing;
+        };
         match children.get(&Name::new(part)).map(|dentry| dentry.entry) {
             None if covers && at.1 => return Seen::Lower(None),
             None | Some(Entry::Whiteout) => return Seen::Nothing,
@@ -476,7 +503,9 @@ fn side_changes(a: &Side, b: &Side, prefix: &[u8], found: &mut BTreeMap<Vec<u8>,
             (Seen::Nothing, _) => 'A',
             (_, Seen::Nothing) => 'D',
             // A directory that was only copied up: what changed in it is looked at by itself.
-            (Seen::Lower(_), Seen::Upper(inode)) | (Seen::Upper(inode), Seen::Lower(_)) if inode.is_merged() => continue,
+            (Seen::Lower(_), Seen::Upper(inode)) | (Seen::Upper(inode), Seen::Lower(_)) if inode.is_merged() => {
+                continue;
+            }
             (Seen::Upper(old) | Seen::Lower(Some(old)), Seen::Upper(new) | Seen::Lower(Some(new)))
                 if !differs_to_user(old, new) =>
             {
