@@ -75,10 +75,10 @@ pub(crate) struct Streams {
 impl Streams {
     /// # Errors
     /// `Kernel` when a descriptor cannot be made non-blocking.
-    pub(crate) fn new(ends: Ends, process: Option<OwnedFd>) -> Result<Self, SysError> {
+    pub(crate) fn new(ends: Ends, process: OwnedFd) -> Result<Self, SysError> {
         let mut streams = Self {
             ends,
-            process,
+            process: Some(process),
             sent: VecDeque::new(),
             pending: VecDeque::new(),
             closing: false,
