@@ -9,5 +9,6 @@ pub mod process;
 pub mod signal;
 pub mod thread;
 pub mod timer;
+pub mod tree;
 
 pub use id::{CheckpointId, ExecId, Principal, SandboxId, Tenant};
