@@ -46,6 +46,18 @@ pub struct SidePlan {
     pub replaced: Vec<Vec<u8>>,
 }
 
+impl SidePlan {
+    /// Every path that the steps use.
+    pub fn paths(&self) -> impl Iterator<Item = &[u8]> {
+        let clear = self.clear.iter().map(Clear::path);
+        let place = self.place.iter().map(Place::path);
+        let link = self.link.iter().flat_map(|(from, to)| [from.as_slice(), to.as_slice()]);
+        let restore = self.restore.iter().map(|step| step.path.as_slice());
+        let as_lower = self.as_lower.iter().map(|step| step.path.as_slice());
+        clear.chain(place).chain(link).chain(restore).chain(as_lower)
+    }
+}
+
 /// A name that goes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Clear {
@@ -66,6 +78,15 @@ pub enum Clear {
         /// Where it is now.
         path: Vec<u8>,
     },
+}
+
+impl Clear {
+    /// The path at which it happens.
+    pub fn path(&self) -> &[u8] {
+        match self {
+            Clear::Park { path, .. } | Clear::Unlink { path } | Clear::Discard { path } => path,
+        }
+    }
 }
 
 /// A name that comes.
@@ -709,12 +730,9 @@ impl<'a> Planner<'a> {
     }
 
     fn finish(mut self) -> SidePlan {
-        let clear_path = |clear: &Clear| match clear {
-            Clear::Park { path, .. } | Clear::Unlink { path } | Clear::Discard { path } => depth(path),
-        };
         self.plan
             .clear
-            .sort_by_key(|clear| std::cmp::Reverse(clear_path(clear)));
+            .sort_by_key(|clear| std::cmp::Reverse(depth(clear.path())));
         self.plan.place.sort_by_key(|place| depth(place.path()));
         self.plan.replaced.sort();
         self.plan.replaced.dedup();

@@ -1,6 +1,7 @@
 //! The tracker against an oracle: random operations through the merged mount, checkpoints, rollbacks to any of them,
 //! and everything a program could see compared with a plain copy.
 
+mod cost;
 mod fixture;
 mod oracle;
 mod storm;
