@@ -119,7 +119,7 @@ fn change_large_file(home: Home, megabytes: usize) {
     let _marked = tracker.capture(&[]).expect("capture");
     let file = fs::OpenOptions::new().write(true).open(&path).expect("open");
     for index in 0..8 {
-        file.write_all_at(&[2; 8192], (index * (megabytes as u64) << 20) / 9)
+        file.write_all_at(&[2; 8192], ((index * megabytes as u64) << 20) / 9)
             .expect("write");
     }
     let started = Instant::now();

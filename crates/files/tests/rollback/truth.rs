@@ -201,13 +201,19 @@ fn a_deleted_lower_directory_that_is_in_use_is_copied() {
     let mut tracker = fixture.tracker(&[]);
     let tree = tracker.capture(&[]).expect("capture");
     fs::remove_dir_all(&path).expect("rm -rf");
-    let _applied = roll_back(&mut tracker, &tree).expect("rollback");
+    let applied = roll_back(&mut tracker, &tree).expect("rollback");
+    assert_eq!(
+        applied.revealed,
+        Vec::<PathBuf>::new(),
+        "the overlay will not show it again while it is held"
+    );
     assert_eq!(
         oracle::compare(&before, &oracle::look(&fixture.merged), 4096),
         Vec::<String>::new()
     );
     drop((held, held_top));
-    let _applied = roll_back(&mut tracker, &tree).expect("rollback again, now revealed");
+    let applied = roll_back(&mut tracker, &tree).expect("rollback again");
+    assert_eq!(applied.revealed, [PathBuf::from("/usr/lib/python")], "now it will");
     assert_eq!(
         oracle::compare(&before, &oracle::look(&fixture.merged), 4096),
         Vec::<String>::new()
