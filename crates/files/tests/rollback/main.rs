@@ -249,6 +249,13 @@ fn random_operations_on_a_volume_that_shares_extents() {
     }
 }
 
+#[test]
+fn random_operations_over_two_lower_layers() {
+    for seed in seeds(300..308) {
+        on_a_thread(move || storm(Home::Layered, None, seed, 14));
+    }
+}
+
 /// A mount namespace belongs to a thread, so every fixture gets one.
 fn on_a_thread(body: impl FnOnce() + Send + 'static) {
     if let Err(panic) = std::thread::spawn(body).join() {
