@@ -4,52 +4,8 @@
 use std::fmt;
 
 use image::{ExecId, Principal, SandboxId, Tenant};
-use timeline::{Command, Outcome};
-
-/// What a caller does about a failure.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
-    /// Try again.
-    Busy,
-    /// Ask for something that exists.
-    NotFound,
-    /// Choose another name.
-    Conflict,
-    /// Mend the request.
-    Invalid,
-    /// Cannot be captured, or not on this kernel.
-    Unsupported,
-    /// Not now, for a reason that the text gives.
-    Refused,
-    /// Stored state is damaged.
-    Corrupt,
-    /// A bound is reached.
-    Exhausted,
-    /// The box is dead.
-    Died,
-    /// A fault of ours.
-    Internal,
-}
-
-/// Why a box did not do what was asked.
-#[derive(Debug, Clone)]
-pub struct Failure {
-    /// What to do about it.
-    pub kind: Kind,
-    /// What happened, for a person.
-    pub message: String,
-    /// What to do next.
-    pub hint: Option<String>,
-    /// Names that may have been meant.
-    pub candidates: Vec<String>,
-}
-
-impl Failure {
-    /// A failure without hint.
-    pub fn new(kind: Kind, message: impl Into<String>) -> Self {
-        Self { kind, message: message.into(), hint: None, candidates: Vec::new() }
-    }
-}
+use timeline::output::{Follower, Position};
+use timeline::{Command, Outcome, TimelineError};
 
 /// Who asks.
 #[derive(Debug, Clone)]
@@ -105,22 +61,16 @@ pub struct Summary {
     pub history_bytes: u64,
 }
 
-/// What a follower of a command is told.
-pub type Frame = api::Frame;
-
-/// Takes frames one at a time; false when nobody listens any more.
-pub type Sink = Box<dyn FnMut(Frame) -> bool + Send>;
-
 /// Takes the outcome of one command.
-pub type Reply = Box<dyn FnOnce(Result<Outcome, Failure>) + Send>;
+pub type Reply = Box<dyn FnOnce(Result<Outcome, TimelineError>) + Send>;
 
 /// One running sandbox. No method blocks for longer than it takes to hand a value over.
 pub trait Driver: Send + Sync + fmt::Debug + 'static {
     /// Hands a command to the box; `reply` is called once, from any thread.
     fn submit(&self, caller: &Caller, command: Command, reply: Reply);
 
-    /// Calls `sink` for everything a command says from `from` on, until the sink says false or nothing more can come.
-    fn follow(&self, exec: ExecId, from: u64, sink: Sink) -> Result<(), Failure>;
+    /// A reader of what a command says, from `from` on.
+    fn follow(&self, exec: ExecId, from: Position) -> Result<Follower, TimelineError>;
 
     /// What is known without asking.
     fn summary(&self) -> Summary;
@@ -129,5 +79,5 @@ pub trait Driver: Send + Sync + fmt::Debug + 'static {
 /// Makes sandboxes. Blocks while it does.
 pub trait Maker: Send + Sync + fmt::Debug + 'static {
     /// Makes one.
-    fn create(&self, birth: &Birth) -> Result<Box<dyn Driver>, Failure>;
+    fn create(&self, birth: &Birth) -> Result<Box<dyn Driver>, TimelineError>;
 }

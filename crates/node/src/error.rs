@@ -6,8 +6,7 @@ use std::path::{Path, PathBuf};
 use api::{Code, PROBLEM_TYPE, Problem};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
-
-use crate::driver::{Failure, Kind};
+use timeline::{Kind, TimelineError};
 
 /// Why a daemon does not run.
 #[derive(Debug, thiserror::Error)]
@@ -77,10 +76,13 @@ impl From<Problem> for ApiError {
     }
 }
 
-impl From<Failure> for ApiError {
-    fn from(failure: Failure) -> Self {
-        let mut problem = Problem::new(code(failure.kind), failure.message).candidates(failure.candidates);
-        problem.hint = failure.hint;
+impl From<TimelineError> for ApiError {
+    fn from(error: TimelineError) -> Self {
+        let mut problem = Problem::new(code(error.kind()), error.to_string());
+        problem.hint = error.hint().map(str::to_owned);
+        if let TimelineError::UnknownRevision { near, .. } | TimelineError::UnknownTag { near, .. } = error {
+            problem.candidates = near;
+        }
         Self(problem)
     }
 }
@@ -90,12 +92,9 @@ pub fn code(kind: Kind) -> Code {
     match kind {
         Kind::Busy => Code::Busy,
         Kind::NotFound => Code::NotFound,
-        Kind::Conflict => Code::Conflict,
-        Kind::Invalid => Code::BadRequest,
         Kind::Unsupported => Code::Unsupported,
         Kind::Refused => Code::Refused,
         Kind::Corrupt => Code::Corrupt,
-        Kind::Exhausted => Code::Exhausted,
         Kind::Died => Code::Died,
         Kind::Internal => Code::Internal,
     }

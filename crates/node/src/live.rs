@@ -7,11 +7,12 @@ use std::time::Instant;
 
 use api::{Code, Event, Problem};
 use image::{ExecId, SandboxId, Tenant};
-use timeline::{Command, Outcome};
+use timeline::output::{Follower, Position};
+use timeline::{Command, Outcome, TimelineError};
 use tokio::sync::oneshot;
 
-use crate::driver::{Birth, Caller, Driver, Failure, ImageSource, Kind, Maker, Sink, Summary};
-use crate::error::{ApiError, code};
+use crate::driver::{Birth, Caller, Driver, ImageSource, Maker, Summary};
+use crate::error::ApiError;
 use crate::events::Events;
 
 /// How unlike a typed name may be to be offered (1 is equal).
@@ -40,8 +41,8 @@ impl Entry {
     }
 
     /// See [`Driver::follow`].
-    pub fn follow(&self, exec: ExecId, from: u64, sink: Sink) -> Result<(), Failure> {
-        self.driver.follow(exec, from, sink)
+    pub fn follow(&self, exec: ExecId, from: Position) -> Result<Follower, TimelineError> {
+        self.driver.follow(exec, from)
     }
 }
 
@@ -133,22 +134,18 @@ impl Live {
         let maker = Arc::clone(&self.maker);
         let id = birth.id;
         let (caller, now_ms) = (birth.caller.clone(), birth.created_ms);
-        let made = tokio::task::spawn_blocking(move || (maker.create(&birth), birth)).await;
-        let (made, birth) = match made {
-            Ok((made, birth)) => (made, Some(birth)),
-            Err(_) => (Err(Failure::new(Kind::Internal, "making the sandbox panicked; the daemon's log says where")), None),
-        };
-        let result = match (made, birth) {
-            (Ok(driver), Some(birth)) => Ok(self.enter(birth, driver)),
-            (Err(failure), _) => Err(failure),
-            (Ok(_), None) => Err(Failure::new(Kind::Internal, "a sandbox without a birth")),
+        let made = tokio::task::spawn_blocking(move || maker.create(&birth).map(|driver| (birth, driver))).await;
+        let result = match made {
+            Ok(Ok((birth, driver))) => Ok(self.enter(birth, driver)),
+            Ok(Err(error)) => Err(ApiError::from(error)),
+            Err(_) => Err(ApiError::new(Code::Internal, "making the sandbox panicked; the daemon's log says where")),
         };
         if result.is_err() {
             self.slots().by_id.remove(&id);
         }
-        let said = result.as_ref().map(|entry| (0, entry.name.clone())).map_err(Failure::clone);
+        let said = result.as_ref().map(|entry| (0, entry.name.clone()));
         self.record(&caller, id, "create", begun, now_ms, said);
-        Ok(result?)
+        result
     }
 
     fn reserve(&self, birth: &Birth) -> Result<(), ApiError> {
@@ -191,13 +188,11 @@ impl Live {
             drop(sender.send(result));
         });
         entry.driver.submit(caller, command, reply);
-        let answer = receiver.await;
-        let result = answer.unwrap_or_else(|_| Err(Failure::new(Kind::Died, "the sandbox's driver has ended")));
+        let result = receiver.await.unwrap_or(Err(TimelineError::DriverLost)).map_err(ApiError::from);
         if let Some(verb) = verb {
-            let said = result.as_ref().map(said_of).map_err(Failure::clone);
-            self.record(caller, entry.id, verb, begun, crate::config::unix_now_ms(), said);
+            self.record(caller, entry.id, verb, begun, crate::config::unix_now_ms(), result.as_ref().map(said_of));
         }
-        Ok(result?)
+        result
     }
 
     /// Takes one down.
@@ -226,14 +221,11 @@ impl Live {
         command: &str,
         begun: Instant,
         at_ms: u64,
-        said: Result<(u64, String), Failure>,
+        said: Result<(u64, String), &ApiError>,
     ) {
         let (outcome, bytes, detail) = match said {
             Ok((bytes, detail)) => ("ok".to_owned(), bytes, detail),
-            Err(failure) => {
-                let code = serde_json::to_value(code(failure.kind)).expect("a code is a string");
-                (code.as_str().unwrap_or_default().to_owned(), 0, failure.message)
-            }
+            Err(ApiError(problem)) => (problem.code.name().to_owned(), 0, problem.detail.clone()),
         };
         self.events.record(Event {
             id: 0,

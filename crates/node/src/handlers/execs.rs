@@ -1,22 +1,21 @@
 //! Start commands, follow their output, feed and signal them.
 
-use api::{Code, ExecRequest, ExecStarted, ExecState, Frame, Problem, ResizeRequest, SignalRequest, StdinQuery};
+use api::{
+    Base64, Code, ExecRequest, ExecStarted, ExecState, Frame, Position, Problem, ResizeRequest, SignalRequest, StdinQuery,
+};
 use axum::body::Bytes;
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use serde::Deserialize;
 use timeline::command::ExecSpec;
+use timeline::output::{self, ExecEvent};
 use timeline::{Command, Outcome};
-use tokio::sync::mpsc;
 
 use super::{Answer, Asked, Body, Reply, Shared, exec_id, mismatch};
 use crate::driver::Caller;
 use crate::error::ApiError;
 use crate::stream;
-
-/// Lines of output that wait for a slow reader before the box's command has to.
-const LINES_WAITING_MAX: usize = 64;
 
 /// `POST …/execs`.
 pub async fn start(
@@ -49,8 +48,10 @@ pub async fn start(
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct OutputQuery {
-    /// Position of the first byte to send.
-    from: u64,
+    /// Where to begin: bytes of both streams before it.
+    offset: u64,
+    /// In which generation of the output `offset` counts; that of now when absent.
+    generation: Option<u32>,
     /// `exit` ends the stream with the command; `always` goes on, since a rollback can bring the command back.
     follow: Follow,
 }
@@ -71,14 +72,9 @@ pub async fn output(
     Asked(query): Asked<OutputQuery>,
 ) -> Result<Response, ApiError> {
     let entry = node.live.find(&caller.tenant, &name)?;
-    let (sender, receiver) = mpsc::channel(LINES_WAITING_MAX);
-    let mut exited = false;
-    let sink = move |frame: Frame| {
-        exited |= matches!(frame, Frame::Exited { .. });
-        sender.blocking_send(stream::line(&frame)).is_ok() && (query.follow == Follow::Always || !exited)
-    };
-    entry.follow(exec_id(&exec)?, query.from, Box::new(sink))?;
-    Ok(stream::lines(receiver))
+    let from = output::Position { generation: query.generation, offset: query.offset };
+    let follower = entry.follow(exec_id(&exec)?, from)?;
+    Ok(stream::follow(follower, query.follow == Follow::Exit, frame))
 }
 
 /// `GET …/execs/{exec}/wait`: answers when the command ends.
@@ -88,23 +84,39 @@ pub async fn wait(
     Path((name, exec)): Path<(String, String)>,
 ) -> Answer<ExecState> {
     let entry = node.live.find(&caller.tenant, &name)?;
-    let (sender, mut receiver) = mpsc::channel(1);
-    let sink = move |frame: Frame| match frame {
-        Frame::Exited { .. } | Frame::Undone { .. } | Frame::Gone => {
-            drop(sender.try_send(frame));
-            false
+    let mut events = stream::Events::new(entry.follow(exec_id(&exec)?, output::Position::default())?);
+    while let Some(event) = events.next().await {
+        match event {
+            ExecEvent::Exited { code } => return Ok(Reply(ExecState { id: exec, code })),
+            ExecEvent::RolledBack { to, gone: true, .. } => {
+                let problem = Problem::new(Code::NotFound, format!("{exec} was undone by a rollback to {to}"));
+                return Err(problem.hint("the box is where the command had not been started yet").into());
+            }
+            _ => {}
         }
-        _ => !sender.is_closed(),
-    };
-    entry.follow(exec_id(&exec)?, u64::MAX, Box::new(sink))?;
-    match receiver.recv().await {
-        Some(Frame::Exited { code, signal }) => Ok(Reply(ExecState { id: exec, code, signal })),
-        Some(Frame::Undone { to }) => {
-            let problem = Problem::new(Code::NotFound, format!("{exec} was undone by a rollback to {to}"));
-            Err(problem.hint("the box is where the command had not been started yet").into())
-        }
-        _ => Err(ApiError::new(Code::Died, format!("the sandbox ended before {exec} did"))),
     }
+    Err(ApiError::new(Code::Died, format!("the sandbox ended before {exec} did")))
+}
+
+fn frame(event: ExecEvent) -> Frame {
+    match event {
+        ExecEvent::Output { stream: output::Stream::Stdout, bytes, next } => {
+            Frame::Stdout { bytes: Base64(bytes), next: position(next) }
+        }
+        ExecEvent::Output { stream: output::Stream::Stderr, bytes, next } => {
+            Frame::Stderr { bytes: Base64(bytes), next: position(next) }
+        }
+        ExecEvent::Skipped { bytes, next } => Frame::Skipped { bytes, next: position(next) },
+        ExecEvent::Exited { code } => Frame::Exited { code },
+        ExecEvent::RolledBack { to, cut_at, gone, next } => {
+            Frame::RolledBack { to: to.to_string(), cut_at, gone, next: position(next) }
+        }
+        ExecEvent::Ended => Frame::Ended,
+    }
+}
+
+fn position(position: output::Position) -> Position {
+    Position { generation: position.generation, offset: position.offset }
 }
 
 /// `POST …/execs/{exec}/stdin`.
