@@ -20,7 +20,9 @@ pub struct Peer {
 
 impl Connected<IncomingStream<'_, UnixListener>> for Peer {
     fn connect_info(stream: IncomingStream<'_, UnixListener>) -> Self {
-        Self { uid: stream.io().peer_cred().ok().map(|credentials| credentials.uid()) }
+        Self {
+            uid: stream.io().peer_cred().ok().map(|credentials| credentials.uid()),
+        }
     }
 }
 
@@ -30,6 +32,10 @@ impl<S: Send + Sync> FromRequestParts<S> for Caller {
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, ApiError> {
         let peer = parts.extensions.get::<ConnectInfo<Peer>>().and_then(|info| info.0.uid);
         let uid = peer.ok_or_else(|| ApiError::new(api::Code::Denied, "the kernel does not say who is calling"))?;
-        Ok(Self { tenant: Tenant::default(), principal: Principal(format!("uid:{uid}")), root: uid == 0 })
+        Ok(Self {
+            tenant: Tenant::default(),
+            principal: Principal(format!("uid:{uid}")),
+            root: uid == 0,
+        })
     }
 }

@@ -58,11 +58,17 @@ impl Place {
                 _ => PathBuf::from(SOCKET_DEFAULT),
             },
         };
-        Ok(Self { state: state.unwrap_or_else(|| PathBuf::from(STATE_DEFAULT)), socket })
+        Ok(Self {
+            state: state.unwrap_or_else(|| PathBuf::from(STATE_DEFAULT)),
+            socket,
+        })
     }
 
     /// From this process's environment.
-    #[expect(clippy::disallowed_methods, reason = "the one place where these two settings are read")]
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "the one place where these two settings are read"
+    )]
     pub fn from_environment() -> Result<Self, HostError> {
         let state = std::env::var("DELTABOX_STATE").ok();
         let host = std::env::var("DELTABOX_HOST").ok();
@@ -95,9 +101,14 @@ fn group_id(groups: &str, name: &str) -> Option<u32> {
     })
 }
 
-#[expect(clippy::disallowed_methods, reason = "the daemon's clock is read here and passed down")]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the daemon's clock is read here and passed down"
+)]
 pub(crate) fn unix_now_ms() -> u64 {
-    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+    let since = std::time::SystemTime::now()
+        .duration_since(std::time::UNIX_EPOCH)
+        .unwrap_or_default();
     u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
 }
 
@@ -126,8 +137,14 @@ mod tests {
         assert_eq!(place(None, None), default);
         assert_eq!(place(Some(""), Some("")), default);
         assert_eq!(place(Some(STATE_DEFAULT), None), default);
-        assert_eq!(place(Some("/a"), None), ("/a".to_owned(), "/a/deltabox.sock".to_owned()));
-        assert_eq!(place(Some("/a"), Some("unix:///b/c")), ("/a".to_owned(), "/b/c".to_owned()));
+        assert_eq!(
+            place(Some("/a"), None),
+            ("/a".to_owned(), "/a/deltabox.sock".to_owned())
+        );
+        assert_eq!(
+            place(Some("/a"), Some("unix:///b/c")),
+            ("/a".to_owned(), "/b/c".to_owned())
+        );
         assert!(Place::new(None, Some("http://x")).is_err());
         assert!(Place::new(None, Some("unix://relative")).is_err());
     }

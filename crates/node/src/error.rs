@@ -43,7 +43,11 @@ pub enum NodeError {
 
 impl NodeError {
     pub(crate) fn io(action: &'static str, path: &Path, error: std::io::Error) -> Self {
-        Self::Io { action, path: path.to_owned(), error }
+        Self::Io {
+            action,
+            path: path.to_owned(),
+            error,
+        }
     }
 
     /// What a person can do about it.

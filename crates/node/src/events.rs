@@ -48,11 +48,18 @@ impl Events {
         let (sender, receiver) = mpsc::channel(EVENTS_BEHIND_MAX);
         let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
         inner.watchers.push(sender);
-        (inner.kept.iter().filter(|event| event.id > since).cloned().collect(), receiver)
+        (
+            inner.kept.iter().filter(|event| event.id > since).cloned().collect(),
+            receiver,
+        )
     }
 
     /// Lets every watcher's stream end.
     pub fn close(&self) {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner).watchers.clear();
+        self.inner
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .watchers
+            .clear();
     }
 }

@@ -48,7 +48,9 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Body<T> {
         let bytes = bytes.map_err(|rejection| ApiError::new(Code::BadRequest, rejection.body_text()))?;
         let text: &[u8] = if bytes.is_empty() { b"{}" } else { &bytes };
         let value = serde_json::from_slice(text);
-        value.map(Self).map_err(|error| ApiError::new(Code::BadRequest, format!("the body: {error}")))
+        value
+            .map(Self)
+            .map_err(|error| ApiError::new(Code::BadRequest, format!("the body: {error}")))
     }
 }
 
@@ -61,18 +63,24 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequestParts<S> for Asked<T> {
 
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ApiError> {
         let query = Query::<T>::from_request_parts(parts, state).await;
-        query.map(|query| Self(query.0)).map_err(|rejection| ApiError::new(Code::BadRequest, rejection.body_text()))
+        query
+            .map(|query| Self(query.0))
+            .map_err(|rejection| ApiError::new(Code::BadRequest, rejection.body_text()))
     }
 }
 
 /// An exec id in a path.
 fn exec_id(text: &str) -> Result<ExecId, ApiError> {
-    text.parse().map_err(|_| ApiError::new(Code::NotFound, format!("no command {text:?}")))
+    text.parse()
+        .map_err(|_| ApiError::new(Code::NotFound, format!("no command {text:?}")))
 }
 
 /// An outcome that does not belong to its command: a fault of ours.
 fn mismatch(outcome: &Outcome) -> ApiError {
     let text = format!("{outcome:?}");
     let name = text.split([' ', '(', '{']).next().unwrap_or_default();
-    ApiError::new(Code::Internal, format!("the driver answered {name}, which does not fit what was asked"))
+    ApiError::new(
+        Code::Internal,
+        format!("the driver answered {name}, which does not fit what was asked"),
+    )
 }

@@ -66,10 +66,15 @@ pub fn serve(config: Config, maker: Arc<dyn Maker>, ready: impl FnOnce()) -> Res
 /// One daemon per state directory. The lock goes with the process, however it ends.
 fn lock_state(config: &Config) -> Result<rustix::fd::OwnedFd, NodeError> {
     let path = config.state.join("daemon.lock");
-    let open = rustix::fs::open(&path, OFlags::CREATE | OFlags::RDWR | OFlags::CLOEXEC, Mode::from_raw_mode(0o600));
+    let open = rustix::fs::open(
+        &path,
+        OFlags::CREATE | OFlags::RDWR | OFlags::CLOEXEC,
+        Mode::from_raw_mode(0o600),
+    );
     let fd = open.map_err(|errno| NodeError::io("open", &path, errno.into()))?;
-    rustix::fs::flock(&fd, FlockOperation::NonBlockingLockExclusive)
-        .map_err(|_| NodeError::AlreadyRuns { state: config.state.clone() })?;
+    rustix::fs::flock(&fd, FlockOperation::NonBlockingLockExclusive).map_err(|_| NodeError::AlreadyRuns {
+        state: config.state.clone(),
+    })?;
     Ok(fd)
 }
 

@@ -1,6 +1,8 @@
 //! The sandboxes that run: id -> the door to its driver. Names and prefixes are resolved here. All contact with
 //! `timeline` beyond its plain values is in this file.
 
+mod boxes;
+
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
@@ -14,6 +16,8 @@ use tokio::sync::oneshot;
 use crate::driver::{Birth, Caller, Driver, ImageSource, Maker, Summary};
 use crate::error::ApiError;
 use crate::events::Events;
+
+pub use boxes::boxes;
 
 /// How unlike a typed name may be to be offered (1 is equal).
 const LIKENESS_MIN: f64 = 0.7;
@@ -79,7 +83,11 @@ struct Slots {
 impl Live {
     /// None yet.
     pub fn new(maker: Arc<dyn Maker>, events: Arc<Events>) -> Self {
-        Self { maker, events, slots: Mutex::new(Slots::default()) }
+        Self {
+            maker,
+            events,
+            slots: Mutex::new(Slots::default()),
+        }
     }
 
     fn slots(&self) -> MutexGuard<'_, Slots> {
@@ -93,7 +101,11 @@ impl Live {
 
     /// Those of a tenant, oldest first.
     pub fn list(&self, tenant: &Tenant) -> Vec<Arc<Entry>> {
-        let mut entries: Vec<_> = self.running().into_iter().filter(|entry| entry.tenant == *tenant).collect();
+        let mut entries: Vec<_> = self
+            .running()
+            .into_iter()
+            .filter(|entry| entry.tenant == *tenant)
+            .collect();
         entries.sort_by_key(|entry| (entry.created_ms, entry.id));
         entries
     }
@@ -120,7 +132,10 @@ impl Live {
             [entry] => Ok(Arc::clone(entry)),
             [] => Err(not_found(&entries, text)),
             several => {
-                let names = several.iter().map(|entry| format!("{} ({})", entry.id, entry.name)).collect();
+                let names = several
+                    .iter()
+                    .map(|entry| format!("{} ({})", entry.id, entry.name))
+                    .collect();
                 let problem = Problem::new(Code::Conflict, format!("{text:?} fits {} sandboxes", several.len()));
                 Err(problem.hint("give more digits, or the name").candidates(names).into())
             }
@@ -138,7 +153,10 @@ impl Live {
         let result = match made {
             Ok(Ok((birth, driver))) => Ok(self.enter(birth, driver)),
             Ok(Err(error)) => Err(ApiError::from(error)),
-            Err(_) => Err(ApiError::new(Code::Internal, "making the sandbox panicked; the daemon's log says where")),
+            Err(_) => Err(ApiError::new(
+                Code::Internal,
+                "making the sandbox panicked; the daemon's log says where",
+            )),
         };
         if result.is_err() {
             self.slots().by_id.remove(&id);
@@ -154,11 +172,23 @@ impl Live {
             return Err(ApiError::new(Code::ShuttingDown, "the daemon is going down"));
         }
         let tenant = &birth.caller.tenant;
-        if slots.by_id.values().any(|slot| slot.name() == (tenant, birth.name.as_str())) {
+        if slots
+            .by_id
+            .values()
+            .any(|slot| slot.name() == (tenant, birth.name.as_str()))
+        {
             let problem = Problem::new(Code::Conflict, format!("a sandbox is already named {:?}", birth.name));
-            return Err(problem.hint(format!("choose another name, or `deltabox rm {}` first", birth.name)).into());
+            return Err(problem
+                .hint(format!("choose another name, or `deltabox rm {}` first", birth.name))
+                .into());
         }
-        slots.by_id.insert(birth.id, Slot::Making { name: birth.name.clone(), tenant: tenant.clone() });
+        slots.by_id.insert(
+            birth.id,
+            Slot::Making {
+                name: birth.name.clone(),
+                tenant: tenant.clone(),
+            },
+        );
         Ok(())
     }
 
@@ -188,9 +218,19 @@ impl Live {
             drop(sender.send(result));
         });
         entry.driver.submit(caller, command, reply);
-        let result = receiver.await.unwrap_or(Err(TimelineError::DriverLost)).map_err(ApiError::from);
+        let result = receiver
+            .await
+            .unwrap_or(Err(TimelineError::DriverLost))
+            .map_err(ApiError::from);
         if let Some(verb) = verb {
-            self.record(caller, entry.id, verb, begun, crate::config::unix_now_ms(), result.as_ref().map(said_of));
+            self.record(
+                caller,
+                entry.id,
+                verb,
+                begun,
+                crate::config::unix_now_ms(),
+                result.as_ref().map(said_of),
+            );
         }
         result
     }
@@ -205,10 +245,16 @@ impl Live {
     /// Takes every one down and lets no new one in.
     pub async fn close(&self) {
         self.slots().closing = true;
-        let caller =
-            Caller { tenant: Tenant::default(), principal: image::Principal("daemon".to_owned()), root: true };
+        let caller = Caller {
+            tenant: Tenant::default(),
+            principal: image::Principal("daemon".to_owned()),
+            root: true,
+        };
         for entry in self.running() {
-            let caller = Caller { tenant: entry.tenant.clone(), ..caller.clone() };
+            let caller = Caller {
+                tenant: entry.tenant.clone(),
+                ..caller.clone()
+            };
             // What could not be removed is named in the event; there is nobody else to tell.
             drop(self.remove(&caller, &entry).await);
         }
@@ -243,8 +289,10 @@ impl Live {
 }
 
 fn not_found(entries: &[Arc<Entry>], text: &str) -> ApiError {
-    let mut near: Vec<(f64, String)> =
-        entries.iter().map(|entry| (strsim::jaro_winkler(&entry.name, text), entry.name.clone())).collect();
+    let mut near: Vec<(f64, String)> = entries
+        .iter()
+        .map(|entry| (strsim::jaro_winkler(&entry.name, text), entry.name.clone()))
+        .collect();
     near.retain(|(likeness, _)| *likeness >= LIKENESS_MIN);
     near.sort_by(|a, b| b.0.total_cmp(&a.0));
     let names: Vec<String> = near.into_iter().take(3).map(|(_, name)| name).collect();
@@ -253,7 +301,10 @@ fn not_found(entries: &[Arc<Entry>], text: &str) -> ApiError {
         [] => "`deltabox ls` lists them".to_owned(),
         names => format!("did you mean {}?", names.join(" or ")),
     };
-    Problem::new(Code::NotFound, format!("no sandbox {text:?}")).hint(hint).candidates(names).into()
+    Problem::new(Code::NotFound, format!("no sandbox {text:?}"))
+        .hint(hint)
+        .candidates(names)
+        .into()
 }
 
 /// What an event calls a command; commands that only read or carry a keystroke leave none.
@@ -268,9 +319,11 @@ fn verb(command: &Command) -> Option<&'static str> {
         Command::ReadFiles { .. } => Some("read_files"),
         Command::WriteFiles { .. } => Some("write_files"),
         Command::Remove => Some("remove"),
-        Command::Stdin { .. } | Command::Resize { .. } | Command::Log | Command::Diff { .. } | Command::Inspect { .. } => {
-            None
-        }
+        Command::Stdin { .. }
+        | Command::Resize { .. }
+        | Command::Log
+        | Command::Diff { .. }
+        | Command::Inspect { .. } => None,
     }
 }
 

@@ -35,7 +35,12 @@ pub fn router(node: Arc<Node>) -> Router {
         .route("/execs/{exec}/stdin", post(execs::stdin))
         .route("/execs/{exec}/resize", post(execs::resize))
         .route("/execs/{exec}/signal", post(execs::signal))
-        .route("/files", get(files::read).put(files::write).layer(DefaultBodyLimit::max(FILES_BYTES_MAX)));
+        .route(
+            "/files",
+            get(files::read)
+                .put(files::write)
+                .layer(DefaultBodyLimit::max(FILES_BYTES_MAX)),
+        );
     Router::new()
         .route("/v1/version", get(about::version))
         .route("/v1/health", get(about::health))
@@ -44,7 +49,12 @@ pub fn router(node: Arc<Node>) -> Router {
         .nest("/v1/sandboxes/{box}", in_box)
         .fallback(async || ApiError::new(Code::NotFound, "no such endpoint"))
         .method_not_allowed_fallback(async || ApiError::new(Code::BadRequest, "no such method on this endpoint"))
-        .layer(from_fn_with_state(Arc::new(Surround { boot: (node.config.random_bits)() }), surround))
+        .layer(from_fn_with_state(
+            Arc::new(Surround {
+                boot: (node.config.random_bits)(),
+            }),
+            surround,
+        ))
         .with_state(node)
 }
 

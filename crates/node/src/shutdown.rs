@@ -24,7 +24,10 @@ impl Stop {
     /// Listens from now on, so that a signal during start is not lost.
     pub fn install() -> Result<Self, NodeError> {
         let listen = |kind| signal(kind).map_err(|error| NodeError::io("listen for signals in", ".".as_ref(), error));
-        Ok(Self { terminate: listen(SignalKind::terminate())?, interrupt: listen(SignalKind::interrupt())? })
+        Ok(Self {
+            terminate: listen(SignalKind::terminate())?,
+            interrupt: listen(SignalKind::interrupt())?,
+        })
     }
 
     async fn wait(&mut self) {
@@ -46,7 +49,11 @@ pub async fn run(listener: UnixListener, router: Router, node: Arc<Node>, mut st
         let _ = down.send(());
     };
     let service = router.into_make_service_with_connect_info::<Peer>();
-    let mut server = std::pin::pin!(axum::serve(listener, service).with_graceful_shutdown(until).into_future());
+    let mut server = std::pin::pin!(
+        axum::serve(listener, service)
+            .with_graceful_shutdown(until)
+            .into_future()
+    );
     let result = tokio::select! {
         result = &mut server => result,
         _ = is_down => tokio::time::timeout(LAST_ANSWERS_MAX, server).await.unwrap_or(Ok(())),

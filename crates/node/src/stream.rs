@@ -26,7 +26,9 @@ impl http_body::Body for Lines {
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<http_body::Frame<Bytes>, Infallible>>> {
-        self.0.poll_recv(context).map(|bytes| bytes.map(|bytes| Ok(http_body::Frame::data(bytes))))
+        self.0
+            .poll_recv(context)
+            .map(|bytes| bytes.map(|bytes| Ok(http_body::Frame::data(bytes))))
     }
 }
 

@@ -25,10 +25,21 @@ pub async fn create(
     Body(request): Body<CheckpointRequest>,
 ) -> Result<Response, ApiError> {
     let entry = node.live.find(&caller.tenant, &name)?;
-    let command = Command::Checkpoint { message: request.message, tag: request.tag };
+    let command = Command::Checkpoint {
+        message: request.message,
+        tag: request.tag,
+    };
     match node.live.ask(&caller, &entry, command).await? {
-        Outcome::Checkpointed { line, timing, page_count } => {
-            let answer = Checkpointed { checkpoint: checkpoint(line), timing: wire_timing(&timing), page_count };
+        Outcome::Checkpointed {
+            line,
+            timing,
+            page_count,
+        } => {
+            let answer = Checkpointed {
+                checkpoint: checkpoint(line),
+                timing: wire_timing(&timing),
+                page_count,
+            };
             Ok((StatusCode::CREATED, Reply(answer)).into_response())
         }
         other => Err(mismatch(&other)),
@@ -43,9 +54,19 @@ pub async fn rollback(
     Body(request): Body<RollbackRequest>,
 ) -> Answer<RolledBack> {
     let entry = node.live.find(&caller.tenant, &name)?;
-    let command = Command::Rollback { to: request.to.map(Revision), keep_present: request.keep_present };
+    let command = Command::Rollback {
+        to: request.to.map(Revision),
+        keep_present: request.keep_present,
+    };
     match node.live.ask(&caller, &entry, command).await? {
-        Outcome::RolledBack { to, kept, timing, page_count, changed_files, cut } => Ok(Reply(RolledBack {
+        Outcome::RolledBack {
+            to,
+            kept,
+            timing,
+            page_count,
+            changed_files,
+            cut,
+        } => Ok(Reply(RolledBack {
             to: to.to_string(),
             kept: kept.map(|id| id.to_string()),
             timing: wire_timing(&timing),
@@ -66,7 +87,11 @@ pub async fn tag(
 ) -> Result<StatusCode, ApiError> {
     let entry = node.live.find(&caller.tenant, &name)?;
     let at = Revision(request.at.unwrap_or_else(|| "HEAD".to_owned()));
-    match node.live.ask(&caller, &entry, Command::Tag { at, name: request.name }).await? {
+    match node
+        .live
+        .ask(&caller, &entry, Command::Tag { at, name: request.name })
+        .await?
+    {
         Outcome::Done => Ok(StatusCode::NO_CONTENT),
         other => Err(mismatch(&other)),
     }
@@ -89,7 +114,9 @@ pub async fn untag(
 pub async fn log(State(node): Shared, caller: Caller, Path(name): Path<String>) -> Answer<Log> {
     let entry = node.live.find(&caller.tenant, &name)?;
     match node.live.ask(&caller, &entry, Command::Log).await? {
-        Outcome::Log(lines) => Ok(Reply(Log { checkpoints: lines.into_iter().map(checkpoint).collect() })),
+        Outcome::Log(lines) => Ok(Reply(Log {
+            checkpoints: lines.into_iter().map(checkpoint).collect(),
+        })),
         other => Err(mismatch(&other)),
     }
 }
@@ -113,8 +140,21 @@ pub async fn diff(
 ) -> Answer<Diff> {
     let entry = node.live.find(&caller.tenant, &name)?;
     let from = Revision(query.from.unwrap_or_else(|| "HEAD".to_owned()));
-    match node.live.ask(&caller, &entry, Command::Diff { from, to: query.to.map(Revision) }).await? {
-        Outcome::Diff(lines) => Ok(Reply(Diff { differences: lines.into_iter().map(difference).collect() })),
+    match node
+        .live
+        .ask(
+            &caller,
+            &entry,
+            Command::Diff {
+                from,
+                to: query.to.map(Revision),
+            },
+        )
+        .await?
+    {
+        Outcome::Diff(lines) => Ok(Reply(Diff {
+            differences: lines.into_iter().map(difference).collect(),
+        })),
         other => Err(mismatch(&other)),
     }
 }
@@ -144,15 +184,33 @@ fn difference(line: DiffLine) -> Difference {
         _ => Change::Changed,
     };
     match line {
-        DiffLine::File { change: sign, path } => Difference::File { change: change(sign), path },
-        DiffLine::Process { change: sign, pid, comm, bytes } => {
-            Difference::Process { change: change(sign), pid, comm, bytes }
-        }
+        DiffLine::File { change: sign, path } => Difference::File {
+            change: change(sign),
+            path,
+        },
+        DiffLine::Process {
+            change: sign,
+            pid,
+            comm,
+            bytes,
+        } => Difference::Process {
+            change: change(sign),
+            pid,
+            comm,
+            bytes,
+        },
     }
 }
 
 fn wire_timing(timing: &command::Timing) -> Timing {
     let ms = |duration: Duration| duration.as_secs_f64() * 1e3;
-    let phases = timing.phases.iter().map(|(name, duration)| Phase { name: name.clone(), ms: ms(*duration) });
-    Timing { stop_ms: ms(timing.stop), total_ms: ms(timing.total), phases: phases.collect() }
+    let phases = timing.phases.iter().map(|(name, duration)| Phase {
+        name: name.clone(),
+        ms: ms(*duration),
+    });
+    Timing {
+        stop_ms: ms(timing.stop),
+        total_ms: ms(timing.total),
+        phases: phases.collect(),
+    }
 }

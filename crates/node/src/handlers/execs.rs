@@ -1,7 +1,8 @@
 //! Start commands, follow their output, feed and signal them.
 
 use api::{
-    Base64, Code, ExecRequest, ExecStarted, ExecState, Frame, Position, Problem, ResizeRequest, SignalRequest, StdinQuery,
+    Base64, Code, ExecRequest, ExecStarted, ExecState, Frame, Position, Problem, ResizeRequest, SignalRequest,
+    StdinQuery,
 };
 use axum::body::Bytes;
 use axum::extract::{Path, State};
@@ -37,9 +38,14 @@ pub async fn start(
         stdin: request.stdin,
     };
     match node.live.ask(&caller, &entry, Command::Exec(spec)).await? {
-        Outcome::Started { exec, pid } => {
-            Ok((StatusCode::CREATED, Reply(ExecStarted { id: exec.to_string(), pid })).into_response())
-        }
+        Outcome::Started { exec, pid } => Ok((
+            StatusCode::CREATED,
+            Reply(ExecStarted {
+                id: exec.to_string(),
+                pid,
+            }),
+        )
+            .into_response()),
         other => Err(mismatch(&other)),
     }
 }
@@ -72,7 +78,10 @@ pub async fn output(
     Asked(query): Asked<OutputQuery>,
 ) -> Result<Response, ApiError> {
     let entry = node.live.find(&caller.tenant, &name)?;
-    let from = output::Position { generation: query.generation, offset: query.offset };
+    let from = output::Position {
+        generation: query.generation,
+        offset: query.offset,
+    };
     let follower = entry.follow(exec_id(&exec)?, from)?;
     Ok(stream::follow(follower, query.follow == Follow::Exit, frame))
 }
@@ -90,33 +99,57 @@ pub async fn wait(
             ExecEvent::Exited { code } => return Ok(Reply(ExecState { id: exec, code })),
             ExecEvent::RolledBack { to, gone: true, .. } => {
                 let problem = Problem::new(Code::NotFound, format!("{exec} was undone by a rollback to {to}"));
-                return Err(problem.hint("the box is where the command had not been started yet").into());
+                return Err(problem
+                    .hint("the box is where the command had not been started yet")
+                    .into());
             }
             _ => {}
         }
     }
-    Err(ApiError::new(Code::Died, format!("the sandbox ended before {exec} did")))
+    Err(ApiError::new(
+        Code::Died,
+        format!("the sandbox ended before {exec} did"),
+    ))
 }
 
 fn frame(event: ExecEvent) -> Frame {
     match event {
-        ExecEvent::Output { stream: output::Stream::Stdout, bytes, next } => {
-            Frame::Stdout { bytes: Base64(bytes), next: position(next) }
-        }
-        ExecEvent::Output { stream: output::Stream::Stderr, bytes, next } => {
-            Frame::Stderr { bytes: Base64(bytes), next: position(next) }
-        }
-        ExecEvent::Skipped { bytes, next } => Frame::Skipped { bytes, next: position(next) },
+        ExecEvent::Output {
+            stream: output::Stream::Stdout,
+            bytes,
+            next,
+        } => Frame::Stdout {
+            bytes: Base64(bytes),
+            next: position(next),
+        },
+        ExecEvent::Output {
+            stream: output::Stream::Stderr,
+            bytes,
+            next,
+        } => Frame::Stderr {
+            bytes: Base64(bytes),
+            next: position(next),
+        },
+        ExecEvent::Skipped { bytes, next } => Frame::Skipped {
+            bytes,
+            next: position(next),
+        },
         ExecEvent::Exited { code } => Frame::Exited { code },
-        ExecEvent::RolledBack { to, cut_at, gone, next } => {
-            Frame::RolledBack { to: to.to_string(), cut_at, gone, next: position(next) }
-        }
+        ExecEvent::RolledBack { to, cut_at, gone, next } => Frame::RolledBack {
+            to: to.to_string(),
+            cut_at,
+            gone,
+            next: position(next),
+        },
         ExecEvent::Ended => Frame::Ended,
     }
 }
 
 fn position(position: output::Position) -> Position {
-    Position { generation: position.generation, offset: position.offset }
+    Position {
+        generation: position.generation,
+        offset: position.offset,
+    }
 }
 
 /// `POST …/execs/{exec}/stdin`.
@@ -128,7 +161,17 @@ pub async fn stdin(
     bytes: Bytes,
 ) -> Result<StatusCode, ApiError> {
     let exec = exec_id(&exec)?;
-    done(&node, &caller, &name, Command::Stdin { exec, bytes: bytes.into(), close: query.close }).await
+    done(
+        &node,
+        &caller,
+        &name,
+        Command::Stdin {
+            exec,
+            bytes: bytes.into(),
+            close: query.close,
+        },
+    )
+    .await
 }
 
 /// `POST …/execs/{exec}/resize`.
@@ -139,7 +182,17 @@ pub async fn resize(
     Body(size): Body<ResizeRequest>,
 ) -> Result<StatusCode, ApiError> {
     let exec = exec_id(&exec)?;
-    done(&node, &caller, &name, Command::Resize { exec, rows: size.rows, columns: size.columns }).await
+    done(
+        &node,
+        &caller,
+        &name,
+        Command::Resize {
+            exec,
+            rows: size.rows,
+            columns: size.columns,
+        },
+    )
+    .await
 }
 
 /// `POST …/execs/{exec}/signal`.
@@ -151,9 +204,21 @@ pub async fn signal(
 ) -> Result<StatusCode, ApiError> {
     let exec = exec_id(&exec)?;
     if !(1..=64).contains(&request.signal) {
-        return Err(ApiError::new(Code::BadRequest, format!("{} is not a signal", request.signal)));
+        return Err(ApiError::new(
+            Code::BadRequest,
+            format!("{} is not a signal", request.signal),
+        ));
     }
-    done(&node, &caller, &name, Command::Signal { exec, signal: request.signal }).await
+    done(
+        &node,
+        &caller,
+        &name,
+        Command::Signal {
+            exec,
+            signal: request.signal,
+        },
+    )
+    .await
 }
 
 async fn done(node: &crate::Node, caller: &Caller, name: &str, command: Command) -> Result<StatusCode, ApiError> {

@@ -36,7 +36,11 @@ pub async fn write(
 ) -> Result<StatusCode, ApiError> {
     let path = absolute(query.path)?;
     let entry = node.live.find(&caller.tenant, &name)?;
-    match node.live.ask(&caller, &entry, Command::WriteFiles { path, tar: tar.into() }).await? {
+    match node
+        .live
+        .ask(&caller, &entry, Command::WriteFiles { path, tar: tar.into() })
+        .await?
+    {
         Outcome::Done => Ok(StatusCode::NO_CONTENT),
         other => Err(mismatch(&other)),
     }
@@ -46,5 +50,8 @@ fn absolute(path: String) -> Result<Vec<u8>, ApiError> {
     if path.starts_with('/') {
         return Ok(path.into_bytes());
     }
-    Err(ApiError::new(Code::BadRequest, format!("{path:?} is not an absolute path in the sandbox")))
+    Err(ApiError::new(
+        Code::BadRequest,
+        format!("{path:?} is not an absolute path in the sandbox"),
+    ))
 }

@@ -22,7 +22,10 @@ pub async fn version(State(node): Shared) -> Reply<Version> {
 /// `GET /v1/health`.
 pub async fn health(State(node): Shared) -> Reply<Health> {
     let sandbox_count = u32::try_from(node.live.count()).unwrap_or(u32::MAX);
-    Reply(Health { status: "ok".to_owned(), sandbox_count })
+    Reply(Health {
+        status: "ok".to_owned(),
+        sandbox_count,
+    })
 }
 
 /// Query of `GET /v1/events`.

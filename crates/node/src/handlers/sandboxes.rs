@@ -18,7 +18,11 @@ use crate::live::Entry;
 pub const NAME_BYTES_MAX: usize = 63;
 
 /// `POST /v1/sandboxes`.
-pub async fn create(State(node): Shared, caller: Caller, Body(request): Body<CreateRequest>) -> Result<Response, ApiError> {
+pub async fn create(
+    State(node): Shared,
+    caller: Caller,
+    Body(request): Body<CreateRequest>,
+) -> Result<Response, ApiError> {
     check_rights(&caller, &request)?;
     let id = SandboxId::from_bits((node.config.random_bits)());
     let name = match &request.name {
@@ -27,7 +31,17 @@ pub async fn create(State(node): Shared, caller: Caller, Body(request): Body<Cre
     };
     let image = image_source(request.image.as_deref())?;
     let created_ms = (node.config.now_ms)();
-    let entry = node.live.create(Birth { id, name, image, request, created_ms, caller }).await?;
+    let entry = node
+        .live
+        .create(Birth {
+            id,
+            name,
+            image,
+            request,
+            created_ms,
+            caller,
+        })
+        .await?;
     Ok((StatusCode::CREATED, Reply(wire(&entry))).into_response())
 }
 
@@ -65,7 +79,9 @@ pub async fn inspect(
     Asked(query): Asked<InspectQuery>,
 ) -> Result<Response, ApiError> {
     let entry = node.live.find(&caller.tenant, &name)?;
-    let command = Command::Inspect { at: query.at.map(Revision) };
+    let command = Command::Inspect {
+        at: query.at.map(Revision),
+    };
     match node.live.ask(&caller, &entry, command).await? {
         Outcome::Inspected(json) => Ok(([(header::CONTENT_TYPE, "application/json")], json).into_response()),
         other => Err(mismatch(&other)),
@@ -78,7 +94,11 @@ fn wire(entry: &Entry) -> Sandbox {
         id: entry.id.to_string(),
         name: entry.name.clone(),
         tenant: entry.tenant.0.clone(),
-        state: if summary.alive { SandboxState::Running } else { SandboxState::Dead },
+        state: if summary.alive {
+            SandboxState::Running
+        } else {
+            SandboxState::Dead
+        },
         image: entry.image.clone(),
         created_ms: entry.created_ms,
         head: summary.head,
@@ -102,17 +122,26 @@ fn check_rights(caller: &Caller, request: &CreateRequest) -> Result<(), ApiError
         return Ok(());
     }
     let detail = format!("{} may not ask for {asked}", caller.principal.0);
-    Err(Problem::new(Code::Denied, detail).hint("only root on the local socket may: use sudo").into())
+    Err(Problem::new(Code::Denied, detail)
+        .hint("only root on the local socket may: use sudo")
+        .into())
 }
 
 fn check_name(name: &str) -> Result<&str, ApiError> {
-    let letters = name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"._-".contains(&byte));
+    let letters = name
+        .bytes()
+        .all(|byte| byte.is_ascii_alphanumeric() || b"._-".contains(&byte));
     let first = name.bytes().next().is_some_and(|byte| byte.is_ascii_alphanumeric());
     if letters && first && name.len() <= NAME_BYTES_MAX && !name.starts_with(SandboxId::PREFIX) {
         return Ok(name);
     }
-    let hint = format!("1 to {NAME_BYTES_MAX} letters, digits and . _ -, starting with a letter or digit, not like an id");
-    Err(Problem::new(Code::BadRequest, format!("{name:?} cannot be a sandbox's name")).hint(hint).into())
+    let hint =
+        format!("1 to {NAME_BYTES_MAX} letters, digits and . _ -, starting with a letter or digit, not like an id");
+    Err(
+        Problem::new(Code::BadRequest, format!("{name:?} cannot be a sandbox's name"))
+            .hint(hint)
+            .into(),
+    )
 }
 
 fn image_source(image: Option<&str>) -> Result<ImageSource, ApiError> {
@@ -143,7 +172,19 @@ mod tests {
         for good in ["a", "work", "9.b_c-d", &"x".repeat(63)] {
             assert!(check_name(good).is_ok(), "{good}");
         }
-        for bad in ["", "-a", ".", "a b", "a@b", "a~1", "a:b", "a/b", "é", "sbx_1", &"x".repeat(64)] {
+        for bad in [
+            "",
+            "-a",
+            ".",
+            "a b",
+            "a@b",
+            "a~1",
+            "a:b",
+            "a/b",
+            "é",
+            "sbx_1",
+            &"x".repeat(64),
+        ] {
             assert!(check_name(bad).is_err(), "{bad}");
         }
     }
