@@ -14,6 +14,10 @@ pub(crate) fn serve(args: &Serve, output: &Output) -> Result<u8> {
     if args.detach {
         return daemon::detach(&place).map(|()| 0);
     }
+    if args.with_parent {
+        let bound = rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::TERM));
+        bound.map_err(|errno| CliError::io("binding to the parent process", &errno.into()))?;
+    }
     let result = run(place, args.background, output);
     if args.background
         && let Err(error) = &result
