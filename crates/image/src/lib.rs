@@ -3,5 +3,6 @@
 #![forbid(unsafe_code)]
 
 pub mod id;
+pub mod tree;
 
 pub use id::{CheckpointId, ExecId, Principal, SandboxId, Tenant};

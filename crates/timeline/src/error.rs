@@ -23,6 +23,21 @@ pub enum Kind {
     Internal,
 }
 
+impl Kind {
+    /// In lower case, as events write it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Busy => "busy",
+            Self::NotFound => "not_found",
+            Self::Unsupported => "unsupported",
+            Self::Refused => "refused",
+            Self::Corrupt => "corrupt",
+            Self::Died => "died",
+            Self::Internal => "internal",
+        }
+    }
+}
+
 /// Why a sandbox did not do what was asked.
 #[derive(Debug, thiserror::Error)]
 pub enum TimelineError {
