@@ -5,9 +5,8 @@ mod boxes;
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
 
-use api::{Code, Event, Problem};
+use api::{Code, Problem};
 use image::{ExecId, SandboxId, Tenant};
 use timeline::output::{Follower, Position};
 use timeline::{Command, Outcome, TimelineError};
@@ -145,24 +144,17 @@ impl Live {
     /// Makes one.
     pub async fn create(&self, birth: Birth) -> Result<Arc<Entry>, ApiError> {
         self.reserve(&birth)?;
-        let begun = Instant::now();
-        let maker = Arc::clone(&self.maker);
-        let id = birth.id;
-        let (caller, now_ms) = (birth.caller.clone(), birth.created_ms);
+        let (id, maker) = (birth.id, Arc::clone(&self.maker));
         let made = tokio::task::spawn_blocking(move || maker.create(&birth).map(|driver| (birth, driver))).await;
         let result = match made {
             Ok(Ok((birth, driver))) => Ok(self.enter(birth, driver)),
             Ok(Err(error)) => Err(ApiError::from(error)),
-            Err(_) => Err(ApiError::new(
-                Code::Internal,
-                "making the sandbox panicked; the daemon's log says where",
-            )),
+            Err(_) => Err(ApiError::new(Code::Internal, "making the sandbox panicked; the daemon's log says where")),
         };
         if result.is_err() {
             self.slots().by_id.remove(&id);
         }
-        let said = result.as_ref().map(|entry| (0, entry.name.clone()));
-        self.record(&caller, id, "create", begun, now_ms, said);
+        self.events.wake();
         result
     }
 
@@ -211,28 +203,12 @@ impl Live {
 
     /// Asks one thing of one sandbox and waits for what comes of it.
     pub async fn ask(&self, caller: &Caller, entry: &Entry, command: Command) -> Result<Outcome, ApiError> {
-        let verb = verb(&command);
-        let begun = Instant::now();
         let (sender, receiver) = oneshot::channel();
-        let reply = Box::new(move |result| {
-            drop(sender.send(result));
-        });
+        let reply = Box::new(move |result| drop(sender.send(result)));
         entry.driver.submit(caller, command, reply);
-        let result = receiver
-            .await
-            .unwrap_or(Err(TimelineError::DriverLost))
-            .map_err(ApiError::from);
-        if let Some(verb) = verb {
-            self.record(
-                caller,
-                entry.id,
-                verb,
-                begun,
-                crate::config::unix_now_ms(),
-                result.as_ref().map(said_of),
-            );
-        }
-        result
+        let result = receiver.await.unwrap_or(Err(TimelineError::DriverLost));
+        self.events.wake();
+        Ok(result?)
     }
 
     /// Takes one down.
@@ -255,36 +231,9 @@ impl Live {
                 tenant: entry.tenant.clone(),
                 ..caller.clone()
             };
-            // What could not be removed is named in the event; there is nobody else to tell.
+            // What could not be removed is named in the event log; there is nobody else to tell.
             drop(self.remove(&caller, &entry).await);
         }
-    }
-
-    fn record(
-        &self,
-        caller: &Caller,
-        sandbox: SandboxId,
-        command: &str,
-        begun: Instant,
-        at_ms: u64,
-        said: Result<(u64, String), &ApiError>,
-    ) {
-        let (outcome, bytes, detail) = match said {
-            Ok((bytes, detail)) => ("ok".to_owned(), bytes, detail),
-            Err(ApiError(problem)) => (problem.code.name().to_owned(), 0, problem.detail.clone()),
-        };
-        self.events.record(Event {
-            id: 0,
-            at_ms,
-            tenant: caller.tenant.0.clone(),
-            principal: caller.principal.0.clone(),
-            sandbox: sandbox.to_string(),
-            command: command.to_owned(),
-            outcome,
-            ms: begun.elapsed().as_secs_f64() * 1e3,
-            bytes,
-            detail,
-        });
     }
 }
 
@@ -305,34 +254,4 @@ fn not_found(entries: &[Arc<Entry>], text: &str) -> ApiError {
         .hint(hint)
         .candidates(names)
         .into()
-}
-
-/// What an event calls a command; commands that only read or carry a keystroke leave none.
-fn verb(command: &Command) -> Option<&'static str> {
-    match command {
-        Command::Exec(_) => Some("exec"),
-        Command::Signal { .. } => Some("signal"),
-        Command::Checkpoint { .. } => Some("checkpoint"),
-        Command::Rollback { .. } => Some("rollback"),
-        Command::Tag { .. } => Some("tag"),
-        Command::Untag { .. } => Some("untag"),
-        Command::ReadFiles { .. } => Some("read_files"),
-        Command::WriteFiles { .. } => Some("write_files"),
-        Command::Remove => Some("remove"),
-        Command::Stdin { .. }
-        | Command::Resize { .. }
-        | Command::Log
-        | Command::Diff { .. }
-        | Command::Inspect { .. } => None,
-    }
-}
-
-fn said_of(outcome: &Outcome) -> (u64, String) {
-    match outcome {
-        Outcome::Started { exec, pid } => (0, format!("{exec} is pid {pid}")),
-        Outcome::Checkpointed { line, .. } => (line.memory_bytes + line.file_bytes, line.id.to_string()),
-        Outcome::RolledBack { to, page_count, .. } => (page_count * 4096, to.to_string()),
-        Outcome::Files(tar) => (tar.len() as u64, String::new()),
-        _ => (0, String::new()),
-    }
 }

@@ -46,11 +46,10 @@ pub(crate) fn events(args: &Events, output: &Output) -> Result<u8> {
             outcome,
             ms,
             bytes,
-            detail,
             ..
         } = event;
         output.data(format!(
-            "{id}  {principal}  {sandbox}  {command}  {outcome}  {ms:.2} ms  {bytes} B  {detail}\n"
+            "{id}  {principal}  {sandbox}  {command}  {outcome}  {ms:.2} ms  {bytes} B\n"
         ))?;
     }
 }
