@@ -70,6 +70,8 @@ pub struct Sandbox {
     events: Control,
     /// Pids of commands that never became the program: their end is not news.
     stillborn: Mutex<HashSet<u32>>,
+    overlay: OwnedFd,
+    lowers: Vec<OwnedFd>,
     root: OwnedFd,
     dev_shm: OwnedFd,
     dev_pts: OwnedFd,
@@ -105,6 +107,17 @@ impl Sandbox {
     /// `RESOLVE_IN_ROOT` only.
     pub fn merged_root(&self) -> BorrowedFd<'_> {
         self.root.as_fd()
+    }
+
+    /// The root of the overlay, without anything mounted on it; the box's root is [`ROOT_PREFIX`] in it. For whoever
+    /// tracks files.
+    pub fn overlay(&self) -> BorrowedFd<'_> {
+        self.overlay.as_fd()
+    }
+
+    /// The overlay's lower layers, topmost first, with the ids of the box.
+    pub fn lowers(&self) -> &[OwnedFd] {
+        &self.lowers
     }
 
     /// The box's `/dev/shm` (`O_PATH`).

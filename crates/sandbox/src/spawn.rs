@@ -66,7 +66,10 @@ impl Sandbox {
                 Some(user_namespace_of(host_pid).step("open the user namespace")?)
             }
         };
-        let overlay = make_root(&lowers, dirs, mapping.as_ref())?;
+        let lower = |path: &PathBuf| mapped_clone(path, mapping.as_ref()).step("map the ids of a layer");
+        let lowers = lowers.iter().map(lower).collect::<Result<Vec<_>, _>>()?;
+        let overlay = make_root(&lowers, dirs)?;
+        let kept = duplicate(&overlay)?;
         let volumes = make_volumes(&spec.volumes, mapping.as_ref())?;
         let held = limits::hold(spec, &hierarchies, &mut newborn.groups, host_pid)?;
         let (events, their_events) = Control::pair()?;
@@ -79,6 +82,8 @@ impl Sandbox {
             control: Mutex::new(control),
             events,
             stillborn: Mutex::default(),
+            overlay: kept,
+            lowers,
             root,
             dev_shm,
             dev_pts,
@@ -116,9 +121,12 @@ fn give_birth(
     }
 }
 
-fn make_root(lowers: &[PathBuf], dirs: &Dirs, mapping: Option<&OwnedFd>) -> Result<OwnedFd, SandboxError> {
-    let lower = |path: &PathBuf| mapped_clone(path, mapping).step("map the ids of a layer");
-    let lowers = lowers.iter().map(lower).collect::<Result<Vec<_>, _>>()?;
+fn duplicate(fd: &OwnedFd) -> Result<OwnedFd, SandboxError> {
+    fd.try_clone().map_err(|e| SysError::io("dup", "a mount", &e)).step("keep the root")
+}
+
+fn make_root(lowers: &[OwnedFd], dirs: &Dirs) -> Result<OwnedFd, SandboxError> {
+    let lowers = lowers.iter().map(duplicate).collect::<Result<Vec<_>, _>>()?;
     let staging = dirs.staging();
     mount_overlay(Overlay { staging: &staging, lowers, upper: "../tree", work: "../work" }).step("mount the root")
 }

@@ -24,7 +24,7 @@ const STOP_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// What real boxes are made with.
 #[derive(Debug)]
-pub struct Boxes {
+struct Boxes {
     volume: Volume,
     log: Arc<Log>,
     dirty: engine::DirtySource,
