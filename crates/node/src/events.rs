@@ -15,7 +15,10 @@ pub struct Events {
 impl Events {
     /// Over a log.
     pub fn new(log: Arc<Log>) -> Self {
-        Self { log, more: watch::Sender::new(true) }
+        Self {
+            log,
+            more: watch::Sender::new(true),
+        }
     }
 
     /// The log, for those who write it.

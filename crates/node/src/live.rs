@@ -8,15 +8,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use api::{Code, Problem};
 use image::{ExecId, SandboxId, Tenant};
-use timeline::output::{Follower, Position};
-use timeline::{Command, Outcome, TimelineError};
+use timeline::{Command, Follower, Outcome, Position, Request, Summary, TimelineError};
 use tokio::sync::oneshot;
 
-use crate::driver::{Birth, Caller, Driver, ImageSource, Maker, Summary};
+use crate::auth::Caller;
 use crate::error::ApiError;
 use crate::events::Events;
 
-pub use boxes::boxes;
+pub use boxes::{Birth, Boxes, ImageSource, Running};
 
 /// How unlike a typed name may be to be offered (1 is equal).
 const LIKENESS_MIN: f64 = 0.7;
@@ -34,18 +33,18 @@ pub struct Entry {
     pub image: String,
     /// When.
     pub created_ms: u64,
-    driver: Box<dyn Driver>,
+    running: Running,
 }
 
 impl Entry {
     /// What is known without asking.
     pub fn summary(&self) -> Summary {
-        self.driver.summary()
+        self.running.handle.summary()
     }
 
-    /// See [`Driver::follow`].
+    /// A reader of what a command says, from `from` on.
     pub fn follow(&self, exec: ExecId, from: Position) -> Result<Follower, TimelineError> {
-        self.driver.follow(exec, from)
+        self.running.handle.follow(exec, from)
     }
 }
 
@@ -68,7 +67,7 @@ impl Slot {
 /// The sandboxes that run.
 #[derive(Debug)]
 pub struct Live {
-    maker: Arc<dyn Maker>,
+    boxes: Arc<Boxes>,
     events: Arc<Events>,
     slots: Mutex<Slots>,
 }
@@ -81,9 +80,9 @@ struct Slots {
 
 impl Live {
     /// None yet.
-    pub fn new(maker: Arc<dyn Maker>, events: Arc<Events>) -> Self {
+    pub fn new(boxes: Arc<Boxes>, events: Arc<Events>) -> Self {
         Self {
-            maker,
+            boxes,
             events,
             slots: Mutex::new(Slots::default()),
         }
@@ -144,12 +143,15 @@ impl Live {
     /// Makes one.
     pub async fn create(&self, birth: Birth) -> Result<Arc<Entry>, ApiError> {
         self.reserve(&birth)?;
-        let (id, maker) = (birth.id, Arc::clone(&self.maker));
-        let made = tokio::task::spawn_blocking(move || maker.create(&birth).map(|driver| (birth, driver))).await;
+        let (id, boxes) = (birth.id, Arc::clone(&self.boxes));
+        let made = tokio::task::spawn_blocking(move || boxes.create(&birth).map(|running| (birth, running))).await;
         let result = match made {
-            Ok(Ok((birth, driver))) => Ok(self.enter(birth, driver)),
+            Ok(Ok((birth, running))) => Ok(self.enter(birth, running)),
             Ok(Err(error)) => Err(ApiError::from(error)),
-            Err(_) => Err(ApiError::new(Code::Internal, "making the sandbox panicked; the daemon's log says where")),
+            Err(_) => Err(ApiError::new(
+                Code::Internal,
+                "making the sandbox panicked; the daemon's log says where",
+            )),
         };
         if result.is_err() {
             self.slots().by_id.remove(&id);
@@ -184,7 +186,7 @@ impl Live {
         Ok(())
     }
 
-    fn enter(&self, birth: Birth, driver: Box<dyn Driver>) -> Arc<Entry> {
+    fn enter(&self, birth: Birth, running: Running) -> Arc<Entry> {
         let image = match birth.image {
             ImageSource::Host => "host".to_owned(),
             ImageSource::Directory(path) | ImageSource::Tar(path) => path,
@@ -195,7 +197,7 @@ impl Live {
             tenant: birth.caller.tenant,
             image,
             created_ms: birth.created_ms,
-            driver,
+            running,
         });
         self.slots().by_id.insert(entry.id, Slot::Running(Arc::clone(&entry)));
         entry
@@ -204,8 +206,15 @@ impl Live {
     /// Asks one thing of one sandbox and waits for what comes of it.
     pub async fn ask(&self, caller: &Caller, entry: &Entry, command: Command) -> Result<Outcome, ApiError> {
         let (sender, receiver) = oneshot::channel();
-        let reply = Box::new(move |result| drop(sender.send(result)));
-        entry.driver.submit(caller, command, reply);
+        let request = Request {
+            tenant: caller.tenant.clone(),
+            principal: caller.principal.clone(),
+            command,
+        };
+        entry
+            .running
+            .handle
+            .submit(request, move |result| drop(sender.send(result)));
         let result = receiver.await.unwrap_or(Err(TimelineError::DriverLost));
         self.events.wake();
         Ok(result?)

@@ -44,9 +44,7 @@ fn run(place: node::config::Place, background: bool, output: &Output) -> Result<
             say(&format!("deltabox: listening on {}\n", socket.display()));
         }
     };
-    node::serve(config, node::live::boxes, ready)
-        .map(|()| 0)
-        .map_err(problem)
+    node::serve(config, ready).map(|()| 0).map_err(problem)
 }
 
 fn problem(error: NodeError) -> CliError {

@@ -14,7 +14,7 @@ use timeline::output::{self, ExecEvent};
 use timeline::{Command, Outcome};
 
 use super::{Answer, Asked, Body, Reply, Shared, exec_id, mismatch};
-use crate::driver::Caller;
+use crate::auth::Caller;
 use crate::error::ApiError;
 use crate::stream;
 

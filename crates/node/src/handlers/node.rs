@@ -7,7 +7,7 @@ use serde::Deserialize;
 use tokio::sync::mpsc;
 
 use super::{Asked, Reply, Shared};
-use crate::driver::Caller;
+use crate::auth::Caller;
 use crate::stream;
 
 /// `GET /v1/version`; answers whatever the caller's version.
@@ -68,7 +68,10 @@ pub async fn events(State(node): Shared, caller: Caller, Asked(query): Asked<Eve
     stream::lines(receiver)
 }
 
-#[expect(clippy::cast_precision_loss, reason = "milliseconds for people; exact up to centuries")]
+#[expect(
+    clippy::cast_precision_loss,
+    reason = "milliseconds for people; exact up to centuries"
+)]
 fn wire(event: timeline::events::Event) -> Event {
     Event {
         id: event.sequence,

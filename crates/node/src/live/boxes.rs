@@ -1,5 +1,5 @@
-//! Real boxes: `timeline` behind the door of `driver`. Gives each box a directory on the state volume and an id range
-//! of its own, and takes both back when the box is gone.
+//! Makes boxes: what a request says becomes what `timeline` wants. Gives each box a directory on the state volume and an
+//! id range of its own, and takes both back when the box is gone.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -7,13 +7,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use files::Volume;
-use image::ExecId;
+use image::SandboxId;
 use sandbox::{Image, Limits, Spec};
 use timeline::events::Events as Log;
-use timeline::{BoxState, Command, CreateSpec, Follower, Handle, Position, Request, Surroundings, Timeline, TimelineError};
+use timeline::{CreateSpec, Handle, Surroundings, Timeline, TimelineError};
 
+use crate::auth::Caller;
 use crate::config::Config;
-use crate::driver::{Birth, Caller, Driver, ImageSource, Maker, Reply, Summary};
 use crate::error::NodeError;
 
 /// Length of the sparse image that becomes the state volume where the state directory cannot share extents.
@@ -22,9 +22,37 @@ const VOLUME_BYTES: u64 = 64 << 30;
 /// How long a task may take to stop.
 const STOP_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// What real boxes are made with.
+/// Where the files of a box come from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ImageSource {
+    /// The allowed part of the host's root.
+    Host,
+    /// A directory of the host.
+    Directory(String),
+    /// A tar file of the host.
+    Tar(String),
+}
+
+/// Everything that is settled when a box is made.
+#[derive(Debug, Clone)]
+pub struct Birth {
+    /// Its id.
+    pub id: SandboxId,
+    /// Its name.
+    pub name: String,
+    /// Its files.
+    pub image: ImageSource,
+    /// The request it came from, checked.
+    pub request: api::CreateRequest,
+    /// When, Unix time in milliseconds.
+    pub created_ms: u64,
+    /// Who asked.
+    pub caller: Caller,
+}
+
+/// What boxes are made with.
 #[derive(Debug)]
-struct Boxes {
+pub struct Boxes {
     volume: Volume,
     log: Arc<Log>,
     dirty: engine::DirtySource,
@@ -35,27 +63,6 @@ struct Boxes {
     ranges: Arc<Ranges>,
 }
 
-/// Opens the state volume and clears what an earlier daemon that was killed left on it.
-pub fn boxes(config: &Config, log: Arc<Log>) -> Result<Arc<dyn Maker>, NodeError> {
-    let volume = Volume::open(&config.state, VOLUME_BYTES)
-        .map_err(|error| NodeError::io("open the state volume in", &config.state, std::io::Error::other(error)))?;
-    let directory = volume.root.join("boxes");
-    if directory.exists() {
-        std::fs::remove_dir_all(&directory).map_err(|error| NodeError::io("clear", &directory, error))?;
-    }
-    std::fs::create_dir_all(&directory).map_err(|error| NodeError::io("create", &directory, error))?;
-    Ok(Arc::new(Boxes {
-        volume,
-        log,
-        dirty: if config.scan { engine::DirtySource::Scan } else { engine::DirtySource::Compare },
-        faults: config.faults.clone(),
-        verify: config.verify,
-        now_ms: config.now_ms,
-        random_bits: config.random_bits,
-        ranges: Arc::default(),
-    }))
-}
-
 impl Drop for Boxes {
     fn drop(&mut self) {
         // Only a mount that something still uses cannot go; the next daemon takes it as it is.
@@ -63,13 +70,41 @@ impl Drop for Boxes {
     }
 }
 
-impl Maker for Boxes {
-    fn create(&self, birth: &Birth) -> Result<Box<dyn Driver>, TimelineError> {
+impl Boxes {
+    /// Opens the state volume and clears what an earlier daemon that was killed left on it.
+    pub fn open(config: &Config, log: Arc<Log>) -> Result<Self, NodeError> {
+        let volume = Volume::open(&config.state, VOLUME_BYTES)
+            .map_err(|error| NodeError::io("open the state volume in", &config.state, std::io::Error::other(error)))?;
+        let directory = volume.root.join("boxes");
+        if directory.exists() {
+            std::fs::remove_dir_all(&directory).map_err(|error| NodeError::io("clear", &directory, error))?;
+        }
+        std::fs::create_dir_all(&directory).map_err(|error| NodeError::io("create", &directory, error))?;
+        Ok(Self {
+            volume,
+            log,
+            dirty: if config.scan {
+                engine::DirtySource::Scan
+            } else {
+                engine::DirtySource::Compare
+            },
+            faults: config.faults.clone(),
+            verify: config.verify,
+            now_ms: config.now_ms,
+            random_bits: config.random_bits,
+            ranges: Arc::default(),
+        })
+    }
+
+    /// Makes one, and waits until it takes commands.
+    pub fn create(&self, birth: &Birth) -> Result<Running, TimelineError> {
         let directory = self.volume.root.join("boxes").join(birth.id.to_string());
-        std::fs::create_dir(&directory)
-            .map_err(|error| linux::SysError::io("mkdir", directory.display(), &error))?;
+        std::fs::create_dir(&directory).map_err(|error| linux::SysError::io("mkdir", directory.display(), &error))?;
         // From here on dropping it takes back what was taken.
-        let place = Place { directory, range: Range::take(&self.ranges) };
+        let place = Place {
+            directory,
+            range: Range::take(&self.ranges),
+        };
         let mut spec = spec(birth, place.range.index);
         if let ImageSource::Tar(archive) = &birth.image {
             let root = place.directory.join("image");
@@ -86,11 +121,9 @@ impl Maker for Boxes {
             random: Arc::new(random_bits),
         };
         let handle = Timeline::create(self.create_spec(birth, spec), surroundings)?;
-        Ok(Box::new(RealBox { handle, _place: place }))
+        Ok(Running { handle, _place: place })
     }
-}
 
-impl Boxes {
     fn create_spec(&self, birth: &Birth, sandbox: Spec) -> CreateSpec {
         CreateSpec {
             id: birth.id,
@@ -115,8 +148,11 @@ fn spec(birth: &Birth, id_range_index: u32) -> Spec {
     if let ImageSource::Directory(path) = &birth.image {
         spec.image = Image::Directory(PathBuf::from(path));
     }
-    spec.limits =
-        Limits { memory_bytes: request.memory_bytes, cpu_milli: request.cpu_millis, task_count: request.pids };
+    spec.limits = Limits {
+        memory_bytes: request.memory_bytes,
+        cpu_milli: request.cpu_millis,
+        task_count: request.pids,
+    };
     spec.env.clone_from(&request.env);
     if let Some(workdir) = &request.workdir {
         spec.workdir.clone_from(workdir);
@@ -170,45 +206,33 @@ struct Range {
 impl Range {
     fn take(ranges: &Arc<Ranges>) -> Self {
         let mut taken = ranges.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let index = (0..).find(|index| !taken.contains(index)).expect("there are fewer boxes than numbers");
+        let index = (0..)
+            .find(|index| !taken.contains(index))
+            .expect("there are fewer boxes than numbers");
         taken.insert(index);
-        Self { index, ranges: Arc::clone(ranges) }
+        Self {
+            index,
+            ranges: Arc::clone(ranges),
+        }
     }
 }
 
 impl Drop for Range {
     fn drop(&mut self) {
-        self.ranges.0.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.index);
+        self.ranges
+            .0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .remove(&self.index);
     }
 }
 
-/// The handle goes first: then the box is down, and its place can go.
+/// A box that runs, with what it took. The handle goes first: then the box is down, and its place can go.
 #[derive(Debug)]
-struct RealBox {
-    handle: Handle,
+pub struct Running {
+    /// The way to its driver.
+    pub handle: Handle,
     _place: Place,
-}
-
-impl Driver for RealBox {
-    fn submit(&self, caller: &Caller, command: Command, reply: Reply) {
-        let request = Request { tenant: caller.tenant.clone(), principal: caller.principal.clone(), command };
-        self.handle.submit(request, reply);
-    }
-
-    fn follow(&self, exec: ExecId, from: Position) -> Result<Follower, TimelineError> {
-        self.handle.follow(exec, from)
-    }
-
-    fn summary(&self) -> Summary {
-        let summary = self.handle.summary();
-        Summary {
-            alive: summary.state == BoxState::Running,
-            head: summary.head.map(|id| id.to_string()),
-            checkpoint_count: u32::try_from(summary.checkpoint_count).unwrap_or(u32::MAX),
-            process_count: summary.process_count,
-            history_bytes: summary.history_bytes,
-        }
-    }
 }
 
 #[cfg(test)]
