@@ -91,6 +91,10 @@ fn exec_carries_every_byte_both_ways() {
     }
     let said = daemon.feed(&["exec", "-i", "work", "--", "cksum"], &much);
     assert_eq!(said.out, cksum_here(&much), "{}", said.err);
+    // And when the reader is slow: it sets the pace, nothing is lost.
+    let more = much.repeat(5);
+    let said = daemon.feed(&["exec", "-i", "work", "--", "sh", "-c", "sleep 0.3; cksum"], &more);
+    assert_eq!(said.out, cksum_here(&more), "{}", said.err);
     // Without -i it reads nothing.
     assert_eq!(daemon.run(&["exec", "work", "--", "cat"]).code, 0);
 }

@@ -8,22 +8,22 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 static COUNT: AtomicU32 = AtomicU32::new(0);
 
-pub struct Daemon {
+pub(crate) struct Daemon {
     child: Child,
-    pub state: PathBuf,
+    pub(crate) state: PathBuf,
 }
 
 /// What a command printed and how it ended.
 #[derive(Debug)]
-pub struct Said {
-    pub out: String,
-    pub err: String,
-    pub code: i32,
+pub(crate) struct Said {
+    pub(crate) out: String,
+    pub(crate) err: String,
+    pub(crate) code: i32,
 }
 
 impl Daemon {
     /// `None`, with the reason on standard error, where there is no daemon to be had.
-    pub fn start() -> Option<Self> {
+    pub(crate) fn start() -> Option<Self> {
         if !rustix::process::geteuid().is_root() {
             eprintln!("skipped: the daemon must be root");
             return None;
@@ -41,12 +41,12 @@ impl Daemon {
     }
 
     /// Runs the command line.
-    pub fn run(&self, args: &[&str]) -> Said {
+    pub(crate) fn run(&self, args: &[&str]) -> Said {
         said(&program(&self.state).args(args).stdin(Stdio::null()).output().unwrap())
     }
 
     /// Runs the command line with something to read.
-    pub fn feed(&self, args: &[&str], input: &[u8]) -> Said {
+    pub(crate) fn feed(&self, args: &[&str], input: &[u8]) -> Said {
         let mut command = program(&self.state);
         command.args(args).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().unwrap();
@@ -61,7 +61,7 @@ impl Daemon {
 
     /// Runs the command line and expects it to succeed; gives standard output.
     #[track_caller]
-    pub fn ok(&self, args: &[&str]) -> String {
+    pub(crate) fn ok(&self, args: &[&str]) -> String {
         let said = self.run(args);
         assert_eq!(said.code, 0, "{args:?}: {said:?}");
         said.out
@@ -69,7 +69,7 @@ impl Daemon {
 
     /// The same with `--json`.
     #[track_caller]
-    pub fn json(&self, args: &[&str]) -> serde_json::Value {
+    pub(crate) fn json(&self, args: &[&str]) -> serde_json::Value {
         let mut all = vec!["--json"];
         all.extend(args);
         let text = self.ok(&all);
@@ -77,11 +77,11 @@ impl Daemon {
     }
 
     /// The command line, to be started otherwise.
-    pub fn program(&self) -> Command {
+    pub(crate) fn program(&self) -> Command {
         program(&self.state)
     }
 
-    pub fn socket(&self) -> PathBuf {
+    pub(crate) fn socket(&self) -> PathBuf {
         self.state.join("deltabox.sock")
     }
 }
