@@ -14,9 +14,32 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let status = Command::new(need("RUSTC")?)
         .args(["--edition", "2024", "--crate-name", "init", "--crate-type", "bin"])
         .args(["--target", "x86_64-unknown-linux-gnu"])
-        .args(["-C", "opt-level=s", "-C", "panic=abort", "-C", "relocation-model=static", "-C", "strip=symbols"])
-        .args(["-C", "debuginfo=0", "-C", "overflow-checks=off", "-C", "codegen-units=1"])
-        .args(["-C", "link-arg=-nostdlib", "-C", "link-arg=-nostartfiles", "-C", "link-arg=-static"])
+        .args([
+            "-C",
+            "opt-level=s",
+            "-C",
+            "panic=abort",
+            "-C",
+            "relocation-model=static",
+            "-C",
+            "strip=symbols",
+        ])
+        .args([
+            "-C",
+            "debuginfo=0",
+            "-C",
+            "overflow-checks=off",
+            "-C",
+            "codegen-units=1",
+        ])
+        .args([
+            "-C",
+            "link-arg=-nostdlib",
+            "-C",
+            "link-arg=-nostartfiles",
+            "-C",
+            "link-arg=-static",
+        ])
         .arg("-o")
         .arg(&output)
         .arg(source.join("init.rs"))

@@ -84,11 +84,10 @@ fn prepare(state: &SideState, blobs: &BlobDir, plan: &SidePlan) -> Result<Prepar
             Body::Regular(Content::Blob(blob)) => {
                 drop(blobs.open(blob).map_err(|error| refused(&restore.path, error))?);
             }
-            Body::Regular(Content::Lower) => {
-                let lower = restore.lower.as_deref().ok_or_else(|| refused(&restore.path, "its lower file is unknown"))?;
-                let found = state.lower.find(lower)?;
+            Body::Regular(Content::Lower(lower)) => {
                 growth += restore.node.attributes.size;
-                drop(found.ok_or_else(|| refused(&restore.path, "its lower file is gone"))?);
+                let gone = || refused(&restore.path, format!("its lower file /{} is gone", lower.escape_ascii()));
+                drop(state.lower.find(lower)?.ok_or_else(gone)?);
             }
             Body::Regular(Content::Bytes { bytes, .. }) => growth += bytes.len() as u64,
             _ => {}
@@ -138,7 +137,7 @@ fn apply_side(
     let was_lost = std::mem::replace(&mut state.lost, true);
     let mut placer = Placer::new(state, blobs, faults);
     placer.run(plan)?;
-    let used_park = !plan.clear.is_empty() || placer.used_park();
+    let used_top = placer.used_top();
     applied.revealed.extend(placer.revealed.iter().map(|path| inside(prefix, path)));
     applied.replaced.extend(plan.replaced.iter().map(|path| inside(prefix, path)));
     cost.phases.push(("names", started.elapsed()));
@@ -151,7 +150,7 @@ fn apply_side(
     for step in &plan.as_lower {
         restorer.as_lower(step)?;
     }
-    if used_park {
+    if used_top {
         restorer.top_times()?;
     }
     let written = restorer.written;
@@ -178,8 +177,8 @@ struct Restorer<'a> {
 enum Written {
     /// Like this inode of the target.
     Target(Node),
-    /// Like what the lower layers hold.
-    Lower,
+    /// Like what the lower layers hold; the content if it is a file.
+    Lower(Content),
 }
 
 impl Restorer<'_> {
@@ -218,12 +217,12 @@ impl Restorer<'_> {
                 _ => None,
             });
             if !had.is_some_and(|had| had.is_same(wanted)) {
-                self.write_content(&file, wanted, had, restore.lower.as_deref())?;
+                self.write_content(&file, wanted, had)?;
             }
         }
         let before = match now {
             Some((_, node)) => node.clone(),
-            None => self.look_at(&file)?,
+            None => look_at(&file, !is_plain(target.attributes.mode))?,
         };
         self.write_attributes(&file, &restore.path, &before, target)?;
         let key = match now {
@@ -234,22 +233,7 @@ impl Restorer<'_> {
         Ok(())
     }
 
-    /// Attributes of an inode that was just made.
-    fn look_at(&self, file: &OwnedFd) -> Result<Node> {
-        let stat = stat(file)?;
-        let xattrs = Arc::new(read_xattrs(file.as_fd(), !is_plain(stat.mode))?);
-        let (attributes, ino, dev) = (stat.attributes, stat.ino, stat.dev);
-        let body = Body::Special;
-        Ok(Node(Arc::new(Inode { attributes, xattrs, body, ino, dev, names: Vec::new(), as_lower: false })))
-    }
-
-    fn write_content(
-        &mut self,
-        file: &OwnedFd,
-        wanted: &Content,
-        had: Option<&Content>,
-        lower: Option<&[u8]>,
-    ) -> Result<()> {
+    fn write_content(&mut self, file: &OwnedFd, wanted: &Content, had: Option<&Content>) -> Result<()> {
         if self.faults.skips("content") {
             return Ok(());
         }
@@ -260,9 +244,9 @@ impl Restorer<'_> {
         let source = match wanted {
             Content::Bytes { bytes, data } => Source::Bytes(bytes, data.as_deref()),
             Content::Blob(blob) => Source::File(self.blobs.open(blob)?),
-            Content::Lower => {
+            Content::Lower(lower) => {
                 let is_metacopy = read_xattrs(file.as_fd(), false)?.contains_key(b"trusted.overlay.metacopy".as_slice());
-                let found = lower.map(|lower| self.state.lower.find(lower)).transpose()?.flatten();
+                let found = self.state.lower.find(lower)?;
                 // A metacopy has the lower file's bytes by itself.
                 let (false, Some(found)) = (is_metacopy, found) else { return Ok(()) };
                 Source::File(self.state.lower.reopen(&found, OFlags::RDONLY | OFlags::NONBLOCK)?)
@@ -316,20 +300,16 @@ impl Restorer<'_> {
     /// Gives an inode of the upper what the lower layers hold under it.
     fn as_lower(&mut self, step: &AsLower) -> Result<()> {
         let Some(found) = self.state.lower.find(&step.lower)? else { return Ok(()) };
-        let target = self.look_at(&found.fd)?;
+        let target = look_at(&found.fd, true)?;
         let Some(file) = self.open(Some(step.key), &step.path, found.mode)? else { return Ok(()) };
+        let wanted = Content::Lower(step.lower.as_slice().into());
         if let Body::Regular(had) = &step.node.body
-            && !step.node.as_lower
-            && !matches!(had, Content::Lower)
+            && !had.is_same(&wanted)
         {
-            self.write_content(&file, &Content::Lower, Some(had), Some(&step.lower))?;
+            self.write_content(&file, &wanted, Some(had))?;
         }
-        let target = Node(Arc::new(Inode {
-            xattrs: Arc::new(read_xattrs(found.fd.as_fd(), true)?),
-            ..(*target.0).clone()
-        }));
         self.write_attributes(&file, &step.path, &step.node, &target)?;
-        self.written.push((step.key, Written::Lower));
+        self.written.push((step.key, Written::Lower(wanted)));
         Ok(())
     }
 
@@ -348,6 +328,15 @@ impl Restorer<'_> {
         }
         write_times(self.state.upper.as_fd(), false, attributes)
     }
+}
+
+/// Attributes of an open inode that no tree holds. `is_path`: the descriptor is `O_PATH`.
+fn look_at(file: &OwnedFd, is_path: bool) -> Result<Node> {
+    let stat = stat(file)?;
+    let xattrs = Arc::new(read_xattrs(file.as_fd(), is_path)?);
+    let (attributes, ino, dev) = (stat.attributes, stat.ino, stat.dev);
+    let body = Body::Special;
+    Ok(Node(Arc::new(Inode { attributes, xattrs, body, ino, dev, names: Vec::new(), as_lower: false })))
 }
 
 /// Brings the tree up to date after our own changes, so that they do not count as the box's: what was restored is
@@ -380,10 +369,10 @@ fn absorb(
     for (key, how) in written {
         match how {
             Written::Target(node) => take_record(state, key, node),
-            Written::Lower => change(&mut state.tree, &key, |inode| {
+            Written::Lower(wanted) => change(&mut state.tree, &key, |inode| {
                 inode.as_lower = true;
                 if let Body::Regular(content) = &mut inode.body {
-                    *content = Content::Lower;
+                    *content = wanted;
                 }
             }),
         }

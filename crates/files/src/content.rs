@@ -123,7 +123,9 @@ fn set_length(file: impl AsFd, size: u64) -> Result<()> {
 /// Makes everything outside `data` a hole, as far as it is not one already.
 fn make_holes(file: impl AsFd, data: &[Range<u64>], size: u64) -> Result<()> {
     let mut hole_start = 0;
-    for range in data.iter().cloned().chain(std::iter::once(size..size)) {
+    // A block is given back only whole: the last hole goes past the end (the length stays).
+    let end = size.next_multiple_of(1 << 16);
+    for range in data.iter().cloned().chain(std::iter::once(end..end)) {
         punch_hole(&file, hole_start..range.start)?;
         hole_start = range.end;
     }

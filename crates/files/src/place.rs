@@ -10,7 +10,7 @@ use std::ffi::OsStr;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 
-use image::tree::{Body, Content, Node, S_IFCHR, S_IFDIR, S_IFMT, S_IFREG};
+use image::tree::{Body, Content, Node, S_IFCHR, S_IFDIR, S_IFLNK, S_IFMT, S_IFREG};
 use linux::SysError;
 use linux::openat::{open_beneath, open_entry};
 use rustix::fs::{AtFlags, FileType, Mode, OFlags};
@@ -26,13 +26,18 @@ use crate::plan::{Clear, Place, SidePlan};
 /// The directory at the root of the box where things wait that are on their way; only while the box is stopped.
 const PARK: &str = ".deltabox-parked";
 
+/// The directory at the root of the box through which directories leave it.
+const EXIT: &str = ".deltabox-gone";
+
 /// Carries out the steps of one plan for one tree.
 pub(crate) struct Placer<'a> {
     state: &'a SideState,
     blobs: &'a mut BlobDir,
     faults: &'a Faults,
     park: Option<OwnedFd>,
-    park_count: u64,
+    exit: Option<OwnedFd>,
+    used_top: bool,
+    gone_count: u64,
     /// Paths that were revealed.
     pub(crate) revealed: Vec<Vec<u8>>,
 }
@@ -51,12 +56,12 @@ fn split(path: &[u8]) -> (&[u8], &[u8]) {
 
 impl<'a> Placer<'a> {
     pub(crate) fn new(state: &'a SideState, blobs: &'a mut BlobDir, faults: &'a Faults) -> Self {
-        Self { state, blobs, faults, park: None, park_count: 0, revealed: Vec::new() }
+        Self { state, blobs, faults, park: None, exit: None, used_top: false, gone_count: 0, revealed: Vec::new() }
     }
 
     /// True when a directory of ours was made at the root.
-    pub(crate) fn used_park(&self) -> bool {
-        self.park.is_some()
+    pub(crate) fn used_top(&self) -> bool {
+        self.used_top
     }
 
     /// All steps in order; leaves nothing of ours behind when it succeeds.
@@ -67,13 +72,14 @@ impl<'a> Placer<'a> {
         for step in &plan.place {
             self.place(step)?;
         }
+        self.forget_gone()?;
         for (from, to) in &plan.link {
             self.link(from, to)?;
         }
-        if self.park.take().is_some() {
+        if let Some(park) = self.park.take() {
+            drop(park);
             // What a fault point left parked goes with it.
             remove_tree(&self.state.merged, PARK.as_bytes())?;
-            self.park = None;
         }
         Ok(())
     }
@@ -86,19 +92,28 @@ impl<'a> Placer<'a> {
 
     fn park(&mut self) -> Result<&OwnedFd> {
         if self.park.is_none() {
-            match rustix::fs::mkdirat(&self.state.merged, PARK, Mode::RWXU) {
-                Ok(()) => {}
-                Err(Errno::EXIST) => {
-                    // The box may have made the name itself; a daemon that died may have left it.
-                    remove_tree(&self.state.merged, PARK.as_bytes())?;
-                    rustix::fs::mkdirat(&self.state.merged, PARK, Mode::RWXU).map_err(failed("mkdirat", b"park"))?;
-                }
-                Err(errno) => return Err(failed("mkdirat", PARK.as_bytes())(errno).into()),
-            }
-            let flags = OFlags::PATH | OFlags::DIRECTORY;
-            self.park = Some(open_entry(&self.state.merged, PARK.as_bytes(), flags, 0)?);
+            self.park = Some(self.own_directory(PARK)?);
         }
         Ok(self.park.as_ref().expect("made above"))
+    }
+
+    /// Makes a directory of ours at the root.
+    fn own_directory(&mut self, name: &str) -> Result<OwnedFd> {
+        self.used_top = true;
+        // The box may have made the name itself; a daemon that died may have left it.
+        remove_tree(&self.state.merged, name.as_bytes())?;
+        rustix::fs::mkdirat(&self.state.merged, name, Mode::RWXU).map_err(failed("mkdirat", name.as_bytes()))?;
+        Ok(open_entry(&self.state.merged, name.as_bytes(), OFlags::PATH | OFlags::DIRECTORY, 0)?)
+    }
+
+    /// Makes the merged mount forget the directories that left: as long as it remembers one, the lower file behind
+    /// anything in it cannot be looked up elsewhere (`ESTALE`). Removing their parent throws out what is remembered
+    /// below it.
+    fn forget_gone(&mut self) -> Result<()> {
+        let Some(exit) = self.exit.take() else { return Ok(()) };
+        drop(exit);
+        let done = rustix::fs::unlinkat(&self.state.merged, EXIT, AtFlags::REMOVEDIR);
+        Ok(done.map_err(failed("rmdir", EXIT.as_bytes()))?)
     }
 
     fn clear(&mut self, step: &Clear) -> Result<()> {
@@ -123,24 +138,24 @@ impl<'a> Placer<'a> {
     /// holds would be deleted by now, but one way is enough.
     fn discard(&mut self, path: &[u8]) -> Result<()> {
         let (directory, name) = self.parent(path)?;
-        let parked = format!("gone-{}", self.park_count);
-        self.park_count += 1;
-        let park = self.park()?;
-        match rustix::fs::renameat(&directory, os(name), park, &parked) {
+        let gone = format!("gone-{}", self.gone_count);
+        self.gone_count += 1;
+        if self.exit.is_none() {
+            self.exit = Some(self.own_directory(EXIT)?);
+        }
+        let exit = self.exit.as_ref().expect("made above");
+        match rustix::fs::renameat(&directory, os(name), exit, &gone) {
             Ok(()) => {}
             // A lower directory where the overlay has no redirects: entry by entry.
             Err(Errno::XDEV) => return remove_tree(&directory, name),
             Err(errno) => return Err(failed("renameat", path)(errno).into()),
         }
-        // Out of the upper; the merged mount remembers a name in a directory of ours that is about to go.
-        let parked = format!("{PARK}/{parked}");
+        // Out of the upper, to be deleted while the box runs.
+        let exit = open_beneath(&self.state.upper, EXIT.as_bytes(), OFlags::PATH | OFlags::DIRECTORY)?;
         let grave = self.blobs.new_grave();
-        match rustix::fs::renameat(&self.state.upper, &parked, self.blobs.fd(), &grave) {
+        match rustix::fs::renameat(&exit, &gone, self.blobs.fd(), &grave) {
             Ok(()) => Ok(()),
-            Err(_) => {
-                let park = open_beneath(&self.state.upper, PARK.as_bytes(), OFlags::PATH | OFlags::DIRECTORY)?;
-                remove_tree(&park, split(parked.as_bytes()).1)
-            }
+            Err(_) => remove_tree(&exit, gone.as_bytes()),
         }
     }
 
@@ -157,21 +172,33 @@ impl<'a> Placer<'a> {
                 let park = self.park()?;
                 Ok(rustix::fs::renameat(park, parked, &directory, os(name)).map_err(failed("renameat", path))?)
             }
-            Place::Reveal { path } => self.reveal(path),
-            Place::Hide { path, is_dir: true } => match self.discard(path) {
-                Err(crate::FilesError::Kernel(error)) if error.is_gone() => Ok(()),
-                done => done,
-            },
-            Place::Hide { path, is_dir: false } => {
-                let (directory, name) = self.parent(path)?;
-                match rustix::fs::unlinkat(&directory, os(name), AtFlags::empty()) {
-                    Ok(()) | Err(Errno::NOENT) => Ok(()),
-                    Err(errno) => Err(failed("unlinkat", path)(errno).into()),
-                }
-            }
+            Place::Reveal { path, lower } => self.reveal(path, lower),
+            Place::Hide { path, is_dir } => self.hide(path, *is_dir),
             Place::CopyUp { path, node } => self.copy_up(path, node),
             Place::CopyLower { path, lower } => self.copy_lower(path, lower),
             Place::Make { path, node } => self.make(path, node),
+        }
+    }
+
+    /// Deletes what the lower layers show at `path`.
+    fn hide(&mut self, path: &[u8], is_dir: bool) -> Result<()> {
+        let done = if is_dir {
+            self.discard(path)
+        } else {
+            let (directory, name) = self.parent(path)?;
+            let done = rustix::fs::unlinkat(&directory, os(name), AtFlags::empty());
+            done.map_err(|errno| failed("unlinkat", path)(errno).into())
+        };
+        match done {
+            Err(crate::FilesError::Kernel(error)) if error.is_gone() => Ok(()),
+            // The lower inode is in use under the name that it was moved to, so the overlay will not look it up here;
+            // nor has it: a whiteout in the upper is enough.
+            Err(crate::FilesError::Kernel(error)) if error.errno == Errno::STALE.raw_os_error() => {
+                let (directory, name) = split(path);
+                let upper = open_beneath(&self.state.upper, directory, OFlags::PATH | OFlags::DIRECTORY)?;
+                make_whiteout(&upper, name)
+            }
+            done => done,
         }
     }
 
@@ -184,7 +211,8 @@ impl<'a> Placer<'a> {
     }
 
     /// Makes what the lower layers hold at `path` show again.
-    fn reveal(&mut self, path: &[u8]) -> Result<()> {
+    fn reveal(&mut self, path: &[u8], lower: &[u8]) -> Result<()> {
+        self.forget_gone()?;
         let (directory, name) = self.parent(path)?;
         let upper = open_beneath(&self.state.upper, split(path).0, OFlags::PATH | OFlags::DIRECTORY)?;
         match stat_entry(&upper, name) {
@@ -192,21 +220,29 @@ impl<'a> Placer<'a> {
             _ => return Ok(()),
         }
         let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY;
-        match open_entry(&directory, name, flags, 0o600) {
-            Ok(_made) => {}
-            Err(error) => return Err(error.into()),
-        }
+        drop(open_entry(&directory, name, flags, 0o600)?);
         rustix::fs::unlinkat(&directory, os(name), AtFlags::empty()).map_err(failed("unlinkat", path))?;
         rustix::fs::unlinkat(&upper, os(name), AtFlags::empty()).map_err(failed("unlinkat whiteout", path))?;
-        self.revealed.push(path.to_vec());
-        Ok(())
+        match open_entry(&directory, name, OFlags::PATH, 0) {
+            Ok(_shows) => {
+                self.revealed.push(path.to_vec());
+                Ok(())
+            }
+            // The box still holds the deleted one open (or has its working directory in it), and the overlay will
+            // not show the same lower inode twice: hide it again, and copy.
+            Err(error) if error.errno == Errno::STALE.raw_os_error() => {
+                make_whiteout(&upper, name)?;
+                self.copy_lower(path, lower)
+            }
+            Err(error) => Err(error.into()),
+        }
     }
 
     /// Makes the overlay copy up what shows at `path`: an owner that is set is enough; content that will be restored
     /// from elsewhere is cut first, so that it is not copied for nothing.
     fn copy_up(&self, path: &[u8], node: &Node) -> Result<()> {
         let (directory, name) = self.parent(path)?;
-        if matches!(&node.body, Body::Regular(content) if !matches!(content, Content::Lower)) {
+        if matches!(&node.body, Body::Regular(content) if !matches!(content, Content::Lower(_))) {
             let flags = OFlags::WRONLY | OFlags::TRUNC | OFlags::NONBLOCK;
             drop(open_entry(&directory, name, flags, 0)?);
         }
@@ -248,59 +284,61 @@ impl<'a> Placer<'a> {
         }
     }
 
-    /// Copies a directory of the lower layers to `path`: for a renamed lower directory that is gone from the upper.
+    /// Copies what the lower layers hold at `lower` to `path`: where it cannot be revealed.
     fn copy_lower(&self, path: &[u8], lower: &[u8]) -> Result<()> {
         let (directory, name) = self.parent(path)?;
-        let Some(found) = self.state.lower.find(lower)? else {
+        let (lower_directory, lower_name) = split(lower);
+        let Some(found) = self.state.lower.find(lower_directory)? else {
             return Err(SysError::new("lookup", lower.escape_ascii(), Errno::NOENT.raw_os_error()).into());
         };
         let source = self.state.lower.reopen(&found, OFlags::RDONLY | OFlags::DIRECTORY)?;
-        copy_directory(&source, &directory, name)
+        copy_entry(&source, lower_name, &directory, name)
     }
 }
 
-/// Copies the open directory `source` to `directory`/`name`.
-fn copy_directory(source: &OwnedFd, directory: &OwnedFd, name: &[u8]) -> Result<()> {
-    rustix::fs::mkdirat(directory, os(name), Mode::RWXU).map_err(failed("mkdirat", name))?;
-    let target = open_entry(directory, name, OFlags::RDONLY | OFlags::DIRECTORY, 0)?;
-    for child in names_in(source)? {
-        let there = stat_entry(source, &child).map_err(failed("fstatat", &child))?;
-        match there.mode & S_IFMT {
-            S_IFDIR => {
-                let inner = open_entry(source, &child, OFlags::RDONLY | OFlags::DIRECTORY, 0)?;
-                copy_directory(&inner, &target, &child)?;
-            }
-            S_IFREG => {
-                let from = open_entry(source, &child, OFlags::RDONLY | OFlags::NONBLOCK, 0)?;
-                let to = open_entry(&target, &child, OFlags::RDWR | OFlags::CREATE | OFlags::EXCL, 0o600)?;
-                let _bytes = linux::reflink::copy_sparse(&from, &to, there.attributes.size)?;
-            }
-            image::tree::S_IFLNK => {
-                let to = rustix::fs::readlinkat(source, os(&child), Vec::new()).map_err(failed("readlinkat", &child))?;
-                rustix::fs::symlinkat(to, &target, os(&child)).map_err(failed("symlinkat", &child))?;
-            }
-            kind => {
-                let (major, minor) = there.attributes.rdev;
-                let device = rustix::fs::makedev(major, minor);
-                let kind = FileType::from_raw_mode(kind);
-                rustix::fs::mknodat(&target, os(&child), kind, Mode::RUSR, device).map_err(failed("mknodat", &child))?;
+/// Puts the overlay's mark of a deleted name into a directory of the upper.
+fn make_whiteout(upper: &OwnedFd, name: &[u8]) -> Result<()> {
+    let device = rustix::fs::makedev(0, 0);
+    let made = rustix::fs::mknodat(upper, os(name), FileType::CharacterDevice, Mode::empty(), device);
+    Ok(made.map_err(failed("mknodat whiteout", name))?)
+}
+
+/// Copies `source`/`from` with all below it to `target`/`to`.
+fn copy_entry(source: &OwnedFd, from: &[u8], target: &OwnedFd, to: &[u8]) -> Result<()> {
+    let there = stat_entry(source, from).map_err(failed("fstatat", from))?;
+    match there.mode & S_IFMT {
+        S_IFDIR => {
+            rustix::fs::mkdirat(target, os(to), Mode::RWXU).map_err(failed("mkdirat", to))?;
+            let inner = open_entry(source, from, OFlags::RDONLY | OFlags::DIRECTORY, 0)?;
+            let copy = open_entry(target, to, OFlags::PATH | OFlags::DIRECTORY, 0)?;
+            for name in names_in(&inner)? {
+                copy_entry(&inner, &name, &copy, &name)?;
             }
         }
-        copy_attributes(source, &target, &child)?;
+        S_IFREG => {
+            let inner = open_entry(source, from, OFlags::RDONLY | OFlags::NONBLOCK, 0)?;
+            let copy = open_entry(target, to, OFlags::RDWR | OFlags::CREATE | OFlags::EXCL, 0o600)?;
+            let _bytes = linux::reflink::copy_sparse(&inner, &copy, there.attributes.size)?;
+        }
+        S_IFLNK => {
+            let link = rustix::fs::readlinkat(source, os(from), Vec::new()).map_err(failed("readlinkat", from))?;
+            rustix::fs::symlinkat(link, target, os(to)).map_err(failed("symlinkat", to))?;
+        }
+        kind => {
+            let (major, minor) = there.attributes.rdev;
+            let device = rustix::fs::makedev(major, minor);
+            let kind = FileType::from_raw_mode(kind);
+            rustix::fs::mknodat(target, os(to), kind, Mode::RUSR, device).map_err(failed("mknodat", to))?;
+        }
     }
-    copy_attributes_between(source, &open_entry(directory, name, OFlags::PATH, 0)?)
+    let from = open_entry(source, from, OFlags::PATH, 0)?;
+    copy_attributes(&from, &open_entry(target, to, OFlags::PATH, 0)?)
 }
 
-fn copy_attributes(source: &OwnedFd, target: &OwnedFd, name: &[u8]) -> Result<()> {
-    let from = open_entry(source, name, OFlags::PATH, 0)?;
-    let to = open_entry(target, name, OFlags::PATH, 0)?;
-    copy_attributes_between(&from, &to)
-}
-
-fn copy_attributes_between(from: &OwnedFd, to: &OwnedFd) -> Result<()> {
+fn copy_attributes(from: &OwnedFd, to: &OwnedFd) -> Result<()> {
     let there = stat(from)?;
     write_owner(to.as_fd(), there.attributes.uid, there.attributes.gid)?;
-    if there.mode & S_IFMT != image::tree::S_IFLNK {
+    if there.mode & S_IFMT != S_IFLNK {
         write_mode(to.as_fd(), there.mode)?;
     }
     for (name, value) in read_xattrs(from.as_fd(), true)? {

@@ -82,6 +82,8 @@ pub enum Place {
     Reveal {
         /// Where.
         path: Vec<u8>,
+        /// Path in the lower layers, to copy from when it cannot be revealed.
+        lower: Vec<u8>,
     },
     /// What the lower layers show there is deleted.
     Hide {
@@ -118,7 +120,7 @@ impl Place {
     pub fn path(&self) -> &[u8] {
         match self {
             Place::Unpark { path, .. }
-            | Place::Reveal { path }
+            | Place::Reveal { path, .. }
             | Place::Hide { path, .. }
             | Place::CopyUp { path, .. }
             | Place::CopyLower { path, .. }
@@ -138,8 +140,6 @@ pub struct Restore {
     pub key: FileKey,
     /// The target's inode.
     pub node: Node,
-    /// Path in the lower layers of its bytes, when they are there.
-    pub lower: Option<Vec<u8>>,
 }
 
 /// An inode of `now` that gets what the lower layers say.
@@ -268,15 +268,27 @@ impl<'a> Planner<'a> {
         }
     }
 
-    /// Lets born inodes stand in for lost ones at the same name, parents before children.
+    /// Lets born inodes stand in for lost ones: those that were copied up from the same lower file, wherever they are;
+    /// then those at the same name, parents before children.
     fn adopt(&mut self) {
+        let mut by_origin: HashMap<FileKey, FileKey> =
+            self.born.iter().filter_map(|(key, inode)| Some((inode.origin()?, *key))).collect();
+        for (key, inode) in &self.lost {
+            let Some(origin) = inode.origin() else { continue };
+            let Some(born) = by_origin.get(&origin).copied() else { continue };
+            if self.born.get(&born).is_some_and(|candidate| can_stand_in(candidate, inode)) {
+                let _used = by_origin.remove(&origin);
+                let _none = self.adopted.insert(*key, born);
+                let _none = self.adopted_by.insert(born, *key);
+            }
+        }
         let mut lost: Vec<(usize, FileKey, &Inode)> = self
             .lost
             .iter()
             .map(|(key, inode)| (self.target.path(key).map_or(0, |path| depth(&path)), *key, *inode))
             .collect();
         lost.sort_by_key(|(depth, key, _)| (*depth, *key));
-        for (_, key, inode) in lost {
+        for (_, key, inode) in lost.into_iter().filter(|(_, _, inode)| inode.origin().is_none()) {
             for (parent, name) in &inode.names {
                 let Some(directory) = self.now_key(parent) else { continue };
                 let children = self.now.get(&directory).and_then(Inode::children);
@@ -466,10 +478,11 @@ impl<'a> Planner<'a> {
                 Some(Dentry { entry: Entry::Whiteout, .. }) => self.hide_lower(&slot),
                 None => match slot.back {
                     Some(key) => arriving.entry(key).or_default().push(slot.target_path),
-                    None if slot.covers().is_some() => {
-                        self.plan.place.push(Place::Reveal { path: slot.target_path });
+                    None => {
+                        if let (Some(_), Some(lower)) = (slot.covers(), slot.lower) {
+                            self.plan.place.push(Place::Reveal { path: slot.target_path, lower });
+                        }
                     }
-                    None => {}
                 },
             }
         }
@@ -507,8 +520,8 @@ impl<'a> Planner<'a> {
         let covers = slot.covers();
         let is_copy = covers.is_some_and(|covers| node.origin() == Some(covers.key) && covers.is_dir == node.is_dir());
         if is_copy && (!node.is_dir() || node.is_merged()) {
-            if slot.now.is_some() {
-                self.plan.place.push(Place::Reveal { path: path.clone() });
+            if let (Some(_), Some(lower)) = (slot.now, slot.lower.clone()) {
+                self.plan.place.push(Place::Reveal { path: path.clone(), lower });
             }
             self.plan.place.push(Place::CopyUp { path, node });
             return;
@@ -536,6 +549,8 @@ impl<'a> Planner<'a> {
                     continue;
                 };
                 let first = arrives.remove(0);
+                // The move itself may change the times of a directory (XFS).
+                let _new = self.touched.insert(*self.adopted_by.get(&key).unwrap_or(&key));
                 self.plan.clear.push(Clear::Park { path: from, slot });
                 self.plan.place.push(Place::Unpark { slot, path: first.clone() });
                 Some(first)
@@ -596,11 +611,7 @@ impl<'a> Planner<'a> {
 
     fn push_restore(&mut self, key: FileKey, now: Option<(FileKey, Node)>) {
         let (Some(node), Some(path)) = (self.target.inodes.get(&key), self.target.path(&key)) else { return };
-        let lower = match &node.body {
-            Body::Regular(Content::Lower) => self.target.origin_path(node),
-            _ => None,
-        };
-        self.plan.restore.push(Restore { path, now, key, node: node.clone(), lower });
+        self.plan.restore.push(Restore { path, now, key, node: node.clone() });
     }
 
     fn finish(mut self) -> SidePlan {
@@ -621,7 +632,7 @@ fn can_stand_in(born: &Inode, lost: &Inode) -> bool {
     match (&born.body, &lost.body) {
         (Body::Directory(_), Body::Directory(_)) => same_layering,
         (Body::Regular(_), Body::Regular(content)) => {
-            same_layering && (born.overlay("metacopy").is_none() || matches!(content, Content::Lower))
+            same_layering && (born.overlay("metacopy").is_none() || matches!(content, Content::Lower(_)))
         }
         _ => false,
     }

@@ -33,11 +33,14 @@ pub(crate) struct Refresh<'a> {
     orphans: HashSet<FileKey>,
     /// Names that are new, for the look under them.
     new_names: Vec<(FileKey, Name)>,
+    /// Files whose bytes are in the lower layers, at a path to be told when all names are known.
+    metacopies: Vec<FileKey>,
 }
 
 impl<'a> Refresh<'a> {
     pub(crate) fn new(state: &'a mut SideState, blobs: &'a mut BlobDir, cost: &'a mut Cost) -> Self {
-        Self { state, blobs, cost, done: HashSet::new(), orphans: HashSet::new(), new_names: Vec::new() }
+        let (done, orphans) = (HashSet::new(), HashSet::new());
+        Self { state, blobs, cost, done, orphans, new_names: Vec::new(), metacopies: Vec::new() }
     }
 
     /// Looks at all that `dirty` names, and at what is found to be new because of it.
@@ -57,6 +60,11 @@ impl<'a> Refresh<'a> {
             }
         }
         self.find_covered()?;
+        for key in std::mem::take(&mut self.metacopies) {
+            let tree = &mut self.state.tree;
+            let path = tree.get(&key).and_then(|inode| tree.origin_path(inode)).unwrap_or_default();
+            change(tree, &key, |inode| inode.body = Body::Regular(Content::Lower(path.into())));
+        }
         self.remove_orphans();
         Ok(())
     }
@@ -132,7 +140,7 @@ impl<'a> Refresh<'a> {
 
     /// Puts an inode into the tree that was not in it.
     fn read_new(&mut self, key: FileKey, file: OwnedFd, names: Vec<(FileKey, Name)>) -> Result<()> {
-        let inode = self.read_inode(&file, None, Parts::ALL, names)?;
+        let inode = self.read_inode(key, &file, None, Parts::ALL, names)?;
         if inode.is_dir() {
             let _new = self.state.unmarked.insert(key);
         }
@@ -150,7 +158,7 @@ impl<'a> Refresh<'a> {
             _ => OFlags::PATH,
         };
         let Some(file) = self.open(&key, flags)? else { return Ok(()) };
-        let inode = self.read_inode(&file, Some(&node), parts, node.names.clone())?;
+        let inode = self.read_inode(key, &file, Some(&node), parts, node.names.clone())?;
         if !is_same_record(&node, &inode) {
             let _old = self.state.tree.inodes.insert(key, Node(Arc::new(inode)));
         }
@@ -160,6 +168,7 @@ impl<'a> Refresh<'a> {
 
     fn read_inode(
         &mut self,
+        key: FileKey,
         file: &OwnedFd,
         before: Option<&Inode>,
         parts: Parts,
@@ -181,7 +190,14 @@ impl<'a> Refresh<'a> {
                 let target = rustix::fs::readlinkat(file, "", Vec::new()).map_err(failed("readlinkat", b"link"))?;
                 Body::Symlink(target.as_bytes().into())
             }
-            (S_IFREG, _) if xattrs.contains_key(b"trusted.overlay.metacopy".as_slice()) => Body::Regular(Content::Lower),
+            (S_IFREG, before) if xattrs.contains_key(b"trusted.overlay.metacopy".as_slice()) => match before {
+                // Its bytes stay where they were, whatever it is called now.
+                Some(Body::Regular(content @ Content::Lower(_))) => Body::Regular(content.clone()),
+                _ => {
+                    self.metacopies.push(key);
+                    Body::Regular(Content::Lower(Arc::from([].as_slice())))
+                }
+            },
             (S_IFREG, Some(Body::Regular(content))) if !parts.content && !was_metacopy => {
                 Body::Regular(content.clone())
             }

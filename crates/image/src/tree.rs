@@ -146,9 +146,9 @@ pub enum Content {
     },
     /// A large file, by reference.
     Blob(Arc<Blob>),
-    /// The same bytes as the file in the lower layers under it: an overlay "metacopy", or a file put back to what
-    /// the lower layers say.
-    Lower,
+    /// The same bytes as this file of the lower layers (a path without a leading slash): an overlay "metacopy", or
+    /// a file put back to what the lower layers say.
+    Lower(Arc<[u8]>),
 }
 
 impl Content {
@@ -159,7 +159,7 @@ impl Content {
                 (Arc::ptr_eq(a, b) || a == b) && x == y
             }
             (Content::Blob(a), Content::Blob(b)) => Arc::ptr_eq(a, b),
-            (Content::Lower, Content::Lower) => true,
+            (Content::Lower(a), Content::Lower(b)) => a == b,
             _ => false,
         }
     }
@@ -439,90 +439,84 @@ fn content_bytes(inode: &Inode, before: Option<&Inode>) -> u64 {
     match content {
         Content::Bytes { bytes, .. } => bytes.len() as u64,
         Content::Blob(blob) => blob.allocated,
-        Content::Lower => 0,
+        Content::Lower(_) => 0,
     }
 }
 
-/// What a name means to a reader of the merged tree.
-#[derive(PartialEq, Eq, Clone, Copy)]
-enum Seen {
+/// What a path means to a reader of the merged tree.
+enum Seen<'a> {
     Nothing,
     Lower,
-    Upper(FileKey),
+    Upper(&'a Inode),
 }
 
-fn seen(side: &Side, dentry: Option<&Dentry>, lower: bool) -> Seen {
-    match dentry.map(|dentry| dentry.entry) {
-        None if lower => Seen::Lower,
-        None | Some(Entry::Whiteout) => Seen::Nothing,
-        Some(Entry::Inode(key)) if side.get(&key).is_some_and(|inode| inode.as_lower) => Seen::Lower,
-        Some(Entry::Inode(key)) => Seen::Upper(key),
+/// What `path` shows in `side`, when the lower layers hold something there (`covers`) or not.
+fn seen<'a>(side: &'a Side, path: &[u8], covers: bool) -> Seen<'a> {
+    let mut at = (side.top, true);
+    for part in path.split(|&byte| byte == b'/') {
+        let Some(children) = side.get(&at.0).and_then(Inode::children) else { return Seen::Nothing };
+        match children.get(&Name::new(part)).map(|dentry| dentry.entry) {
+            None if covers && at.1 => return Seen::Lower,
+            None | Some(Entry::Whiteout) => return Seen::Nothing,
+            Some(Entry::Inode(key)) => at = (key, side.get(&key).is_some_and(Inode::is_merged)),
+        }
+    }
+    match side.get(&at.0) {
+        Some(inode) if inode.as_lower => Seen::Lower,
+        Some(inode) => Seen::Upper(inode),
+        None => Seen::Nothing,
     }
 }
 
 fn side_changes(a: &Side, b: &Side, prefix: &[u8], found: &mut BTreeMap<Vec<u8>, char>) {
-    let mut directories: Vec<FileKey> = Vec::new();
-    let mut touched: Vec<FileKey> = Vec::new();
-    for difference in a.differences(b) {
-        match difference {
-            Difference::Added(key, inode) | Difference::Removed(key, inode) if inode.is_dir() => directories.push(key),
-            Difference::Added(..) | Difference::Removed(..) => {}
-            Difference::Changed(key, old, new) => {
-                if old.is_dir() {
-                    directories.push(key);
-                }
-                if differs_to_user(old, new) {
-                    touched.push(key);
-                }
-            }
-        }
+    for (path, covers) in suspects(a, b) {
+        let change = match (seen(a, &path, covers), seen(b, &path, covers)) {
+            (Seen::Nothing, Seen::Nothing) | (Seen::Lower, Seen::Lower) => continue,
+            (Seen::Nothing, _) => 'A',
+            (_, Seen::Nothing) => 'D',
+            // A directory that was only copied up: what changed in it is looked at by itself.
+            (Seen::Lower, Seen::Upper(inode)) | (Seen::Upper(inode), Seen::Lower) if inode.is_merged() => continue,
+            (Seen::Upper(old), Seen::Upper(new)) if !differs_to_user(old, new) => continue,
+            _ => 'M',
+        };
+        let _none = found.insert([prefix, &path].concat(), change);
     }
-    let paths = |side: &Side, key: &FileKey, name: &Name| {
-        side.path(key).map(|directory| [prefix, &join(&directory, &name.0)].concat())
+}
+
+/// Paths that may have changed, with whether the lower layers hold something there.
+fn suspects(a: &Side, b: &Side) -> BTreeMap<Vec<u8>, bool> {
+    let mut paths = BTreeMap::new();
+    let none = OrdMap::new();
+    let mut add = |side: &Side, parent: &FileKey, name: &Name, covers: bool| {
+        if let Some(directory) = side.path(parent) {
+            *paths.entry(join(&directory, &name.0)).or_insert(false) |= covers;
+        }
     };
-    for key in directories {
-        let none = OrdMap::new();
-        let old = a.get(&key).and_then(Inode::children).unwrap_or(&none);
-        let new = b.get(&key).and_then(Inode::children).unwrap_or(&none);
-        for item in old.diff(new) {
-            let (name, before, after) = match item {
-                DiffItem::Add(name, after) => (name, None, Some(after)),
-                DiffItem::Remove(name, before) => (name, Some(before), None),
-                DiffItem::Update { old, new } => (old.0, Some(old.1), Some(new.1)),
-            };
-            let lower = before.or(after).is_some_and(|dentry| dentry.covers.is_some());
-            let (was, is) = (seen(a, before, lower), seen(b, after, lower));
-            let path = if after.is_some() { paths(b, &key, name) } else { paths(a, &key, name).or(paths(b, &key, name)) };
-            let Some(path) = path else { continue };
-            let copied_up_dir = |seen: Seen, side: &Side| {
-                matches!(seen, Seen::Upper(key) if side.get(&key).is_some_and(Inode::is_merged))
-            };
-            let change = match (was, is) {
-                (x, y) if x == y => continue,
-                (Seen::Lower, up) if copied_up_dir(up, b) => continue,
-                (up, Seen::Lower) if copied_up_dir(up, a) => continue,
-                (Seen::Nothing, _) => 'A',
-                (_, Seen::Nothing) => 'D',
-                _ => 'M',
-            };
-            // A directory that moved or went is in both sides or one; a name is reported once, deletion last.
-            found
-                .entry(path)
-                .and_modify(|known| {
-                    if *known != change {
-                        *known = 'M';
-                    }
-                })
-                .or_insert(change);
+    for difference in a.differences(b) {
+        let (key, old, new) = match difference {
+            Difference::Added(key, inode) => (key, None, Some(inode)),
+            Difference::Removed(key, inode) => (key, Some(inode), None),
+            Difference::Changed(key, old, new) => (key, Some(old), Some(new)),
+        };
+        for (side, inode) in [(a, old), (b, new)] {
+            for (parent, name) in inode.map(|inode| inode.names.as_slice()).unwrap_or_default() {
+                add(side, parent, name, false);
+            }
         }
-    }
-    for key in touched {
-        for (parent, name) in b.get(&key).map(|inode| inode.names.as_slice()).unwrap_or_default() {
-            if let Some(path) = paths(b, parent, name) {
-                let _known = found.entry(path).or_insert('M');
+        let names = |inode: Option<&Inode>| inode.and_then(Inode::children).cloned().unwrap_or_else(|| none.clone());
+        for item in names(old).diff(&names(new)) {
+            let (name, covers) = match item {
+                DiffItem::Add(name, dentry) | DiffItem::Remove(name, dentry) => (name, dentry.covers.is_some()),
+                DiffItem::Update { old, new } => (old.0, old.1.covers.is_some() || new.1.covers.is_some()),
+            };
+            for (side, inode) in [(a, old), (b, new)] {
+                if inode.is_some() {
+                    add(side, &key, name, covers);
+                }
             }
         }
     }
+    paths
 }
 
 /// True when a reader of the file could tell the two apart (a directory's names are looked at elsewhere).

@@ -69,7 +69,9 @@ impl Hierarchies {
     fn parse(mountinfo: &str) -> Self {
         let mut found = Self::default();
         for line in mountinfo.lines() {
-            let Some((left, right)) = line.split_once(" - ") else { continue };
+            let Some((left, right)) = line.split_once(" - ") else {
+                continue;
+            };
             let Some(point) = left.split(' ').nth(4) else { continue };
             let mut right = right.split(' ');
             let kind = right.next().unwrap_or_default();
@@ -89,13 +91,20 @@ impl Hierarchies {
 
     /// The version 1 hierarchy of a controller.
     pub fn v1_of(&self, controller: Controller) -> Option<&Path> {
-        self.v1.iter().find(|(name, _)| *name == controller.name()).map(|(_, path)| path.as_path())
+        self.v1
+            .iter()
+            .find(|(name, _)| *name == controller.name())
+            .map(|(_, path)| path.as_path())
     }
 }
 
 fn known_in<'a>(names: impl Iterator<Item = &'a str>) -> Vec<&'static str> {
     let names: Vec<&str> = names.collect();
-    Controller::ALL.iter().map(|c| c.name()).filter(|name| names.contains(name)).collect()
+    Controller::ALL
+        .iter()
+        .map(|c| c.name())
+        .filter(|name| names.contains(name))
+        .collect()
 }
 
 /// A group of a box. Removed by [`Group::remove`], not on drop: its processes must be gone first.
@@ -139,7 +148,9 @@ impl Group {
     /// # Errors
     /// What `open` says.
     pub fn open(&self) -> Result<OwnedFd> {
-        fs::File::open(&self.path).map(OwnedFd::from).map_err(|e| SysError::io("open", self.path.display(), &e))
+        fs::File::open(&self.path)
+            .map(OwnedFd::from)
+            .map_err(|e| SysError::io("open", self.path.display(), &e))
     }
 
     /// Writes one setting of the group.
@@ -203,7 +214,9 @@ fn remove_tree(path: &Path) -> io::Result<()> {
 
 /// Sleeps until the kernel says that `populated` changed. False when there is nothing to wait on, or in vain.
 fn wait_for_change(events: &Path, left: std::time::Duration) -> bool {
-    let Ok(mut file) = fs::File::open(events) else { return false };
+    let Ok(mut file) = fs::File::open(events) else {
+        return false;
+    };
     let mut text = String::new();
     if io::Read::read_to_string(&mut file, &mut text).is_err() {
         return false;
@@ -238,7 +251,10 @@ mod tests {
                     41 31 0:38 / /sys/fs/cgroup/unified rw,relatime - cgroup2 cgroup2 rw\n";
         let found = Hierarchies::parse(text);
         assert_eq!(found.v2.as_deref(), Some(Path::new("/sys/fs/cgroup/unified")));
-        assert_eq!(found.v1_of(Controller::Memory), Some(Path::new("/sys/fs/cgroup/memory")));
+        assert_eq!(
+            found.v1_of(Controller::Memory),
+            Some(Path::new("/sys/fs/cgroup/memory"))
+        );
         assert_eq!(found.v1_of(Controller::Cpu), Some(Path::new("/sys/fs/cgroup/cpu")));
         assert_eq!(found.v1_of(Controller::Pids), None);
     }

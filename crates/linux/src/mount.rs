@@ -65,7 +65,11 @@ fn set_attributes(tree: BorrowedFd<'_>, attributes: &libc::mount_attr, object: &
             size_of::<libc::mount_attr>(),
         )
     };
-    if result < 0 { Err(SysError::last("mount_setattr", object.display())) } else { Ok(()) }
+    if result < 0 {
+        Err(SysError::last("mount_setattr", object.display()))
+    } else {
+        Ok(())
+    }
 }
 
 /// What an overlay is made of.
@@ -95,7 +99,10 @@ const OVERLAY_OPTIONS: [(&str, &str); 3] = [("redirect_dir", "on"), ("index", "o
 /// Which step was refused, on which layer.
 pub fn mount_overlay(overlay: Overlay<'_>) -> Result<OwnedFd> {
     std::thread::scope(|scope| {
-        scope.spawn(move || mount_overlay_here(&overlay)).join().expect("the mounting thread does not panic")
+        scope
+            .spawn(move || mount_overlay_here(&overlay))
+            .join()
+            .expect("the mounting thread does not panic")
     })
 }
 
@@ -118,7 +125,11 @@ fn mount_overlay_here(overlay: &Overlay<'_>) -> Result<OwnedFd> {
         names.push(name);
     }
     let lower = names.join(":");
-    let mut options = vec![("lowerdir", lower.as_str()), ("upperdir", overlay.upper), ("workdir", overlay.work)];
+    let mut options = vec![
+        ("lowerdir", lower.as_str()),
+        ("upperdir", overlay.upper),
+        ("workdir", overlay.work),
+    ];
     options.extend(OVERLAY_OPTIONS);
     mount_new("overlay", &options, staging)
 }

@@ -50,7 +50,9 @@ pub fn write_id_maps(host_pid: u32, range: IdRange) -> Result<()> {
 /// `ENOENT` when the process is gone.
 pub fn user_namespace_of(host_pid: u32) -> Result<OwnedFd> {
     let path = format!("/proc/{host_pid}/ns/user");
-    File::open(&path).map(OwnedFd::from).map_err(|e| SysError::io("open", path, &e))
+    File::open(&path)
+        .map(OwnedFd::from)
+        .map_err(|e| SysError::io("open", path, &e))
 }
 
 /// Gives the calling thread a mount namespace and a working directory of its own. Both end with the thread; the rest of
@@ -62,5 +64,9 @@ pub fn unshare_mounts_of_this_thread() -> Result<()> {
     // SAFETY: `unshare` takes no pointers; `CLONE_FS | CLONE_NEWNS` change only the calling thread's root, working
     // directory and mount namespace, none of which Rust code relies on sharing.
     let result = unsafe { libc::unshare(libc::CLONE_FS | libc::CLONE_NEWNS) };
-    if result < 0 { Err(SysError::last("unshare", "mount namespace of a thread")) } else { Ok(()) }
+    if result < 0 {
+        Err(SysError::last("unshare", "mount namespace of a thread"))
+    } else {
+        Ok(())
+    }
 }

@@ -28,8 +28,11 @@ pub fn open(devpts: BorrowedFd<'_>, owner: u32, group: u32, rows: u16, columns: 
     let controller =
         openat(devpts, "ptmx", flags, Mode::empty()).map_err(|e| SysError::rustix("openat", "ptmx of the box", e))?;
     unlockpt(&controller).map_err(|e| SysError::rustix("TIOCSPTLCK", "terminal", e))?;
-    let terminal = ioctl_tiocgptpeer(&controller, OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC)
-        .map_err(|e| SysError::rustix("TIOCGPTPEER", "terminal", e))?;
+    let terminal = ioctl_tiocgptpeer(
+        &controller,
+        OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC,
+    )
+    .map_err(|e| SysError::rustix("TIOCGPTPEER", "terminal", e))?;
     fchown(&terminal, Some(Uid::from_raw(owner)), Some(Gid::from_raw(group)))
         .map_err(|e| SysError::rustix("fchown", "terminal", e))?;
     resize(controller.as_fd(), rows, columns)?;
@@ -41,6 +44,11 @@ pub fn open(devpts: BorrowedFd<'_>, owner: u32, group: u32, rows: u16, columns: 
 /// # Errors
 /// `ENOTTY` when it is none.
 pub fn resize(controller: BorrowedFd<'_>, rows: u16, columns: u16) -> Result<()> {
-    let size = Winsize { ws_row: rows, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };
+    let size = Winsize {
+        ws_row: rows,
+        ws_col: columns,
+        ws_xpixel: 0,
+        ws_ypixel: 0,
+    };
     tcsetwinsize(controller, size).map_err(|e| SysError::rustix("TIOCSWINSZ", "terminal", e))
 }

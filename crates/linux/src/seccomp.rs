@@ -172,9 +172,17 @@ mod tests {
 
     #[test]
     fn a_conditional_rule_jumps_past_itself() {
-        let condition = Condition { argument: 1, mask: 1, equals: 0 };
+        let condition = Condition {
+            argument: 1,
+            mask: 1,
+            equals: 0,
+        };
         let list = List {
-            rules: vec![Rule { number: 323, when: Some(condition), answer: Answer::Errno(1) }],
+            rules: vec![Rule {
+                number: 323,
+                when: Some(condition),
+                answer: Answer::Errno(1),
+            }],
             number_max: 500,
         };
         let bytes = list.assemble().expect("short");

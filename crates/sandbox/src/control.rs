@@ -46,7 +46,10 @@ impl Control {
     pub(crate) fn send(&self, words: &[u32], tail: &[u8], fds: &[BorrowedFd<'_>]) -> Result<(), SandboxError> {
         let mut bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
         bytes.extend_from_slice(tail);
-        assert!(bytes.len() <= MESSAGE_BYTES_MAX, "a message fits the other side's buffer");
+        assert!(
+            bytes.len() <= MESSAGE_BYTES_MAX,
+            "a message fits the other side's buffer"
+        );
         assert!(fds.len() <= MESSAGE_FDS_MAX, "descriptors fit the other side's buffer");
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MESSAGE_FDS_MAX))];
         let mut ancillary = SendAncillaryBuffer::new(&mut space);
@@ -54,9 +57,14 @@ impl Control {
             let fits = ancillary.push(SendAncillaryMessage::ScmRights(fds));
             assert!(fits, "the space was made for as many");
         }
-        sendmsg(&self.socket, &[IoSlice::new(&bytes)], &mut ancillary, SendFlags::NOSIGNAL)
-            .map(drop)
-            .map_err(|_| SandboxError::Died)
+        sendmsg(
+            &self.socket,
+            &[IoSlice::new(&bytes)],
+            &mut ancillary,
+            SendFlags::NOSIGNAL,
+        )
+        .map(drop)
+        .map_err(|_| SandboxError::Died)
     }
 
     /// Waits for the next record.
@@ -92,7 +100,10 @@ impl Control {
             }
         }
         let (words, _) = bytes.get(..got).unwrap_or(&[]).as_chunks::<4>();
-        Ok(Some(Message { words: words.iter().map(|word| u32::from_le_bytes(*word)).collect(), fds }))
+        Ok(Some(Message {
+            words: words.iter().map(|word| u32::from_le_bytes(*word)).collect(),
+            fds,
+        }))
     }
 }
 

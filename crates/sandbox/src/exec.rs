@@ -115,6 +115,16 @@ impl Sandbox {
     /// # Errors
     /// `Start` says at which step and why (`ENOENT` at `exec`: no such program); `UnknownUser`, `Invalid`, `Died`.
     pub fn exec(&self, request: &ExecRequest) -> Result<Started, SandboxError> {
+        self.exec_while_alive(request).map_err(|error| {
+            // A dying box loses its mounts before its sockets, which gives errors of all kinds; PID 1's answer decides.
+            match self.ask(protocol::LINGER, u32::from(self.lingers), "reach PID 1") {
+                Err(_) => SandboxError::Died,
+                Ok(()) => error,
+            }
+        })
+    }
+
+    fn exec_while_alive(&self, request: &ExecRequest) -> Result<Started, SandboxError> {
         let Some(program) = request.argv.first() else {
             return Err(SandboxError::Invalid("an empty command".to_owned()));
         };
@@ -133,7 +143,11 @@ impl Sandbox {
         };
         drop((their_report, stdin, stdout, stderr));
         assert_eq!(answer.word(0), protocol::STARTED, "PID 1 answers in order");
-        let failed = |stage, errno| SandboxError::Start { program: program.clone(), stage, errno };
+        let failed = |stage, errno| SandboxError::Start {
+            program: program.clone(),
+            stage,
+            errno,
+        };
         let pid_inside = answer.word(2);
         let errno = i32::try_from(answer.word(1)).unwrap_or(i32::MAX);
         let (0, Some(pidfd)) = (errno, answer.fds.first()) else {
@@ -143,18 +157,21 @@ impl Sandbox {
             self.stillborn.lock().expect("no panic while held").insert(pid_inside);
             return Err(failed(stage_name(stage), errno));
         }
-        Ok(Started { pid_inside, host_pid: host_pid_of(pidfd)?, streams })
+        Ok(Started {
+            pid_inside,
+            host_pid: host_pid_of(pidfd)?,
+            streams,
+        })
     }
 
     /// The daemon's ends, and the command's stdin, stdout and stderr, which belong to the command's user: it may open
     /// them again by name (`/dev/stdout`).
-    fn open_streams(
-        &self,
-        stdio: Stdio,
-        identity: &Identity,
-    ) -> Result<(Streams, [OwnedFd; 3]), SandboxError> {
+    fn open_streams(&self, stdio: Stdio, identity: &Identity) -> Result<(Streams, [OwnedFd; 3]), SandboxError> {
         let range = self.spec.id_range();
-        let (owner, group) = (range.first + identity.uid.min(range.count - 1), range.first + identity.gid.min(range.count - 1));
+        let (owner, group) = (
+            range.first + identity.uid.min(range.count - 1),
+            range.first + identity.gid.min(range.count - 1),
+        );
         let own = |end: &OwnedFd| {
             fchown(end, Some(Uid::from_raw(owner)), Some(Gid::from_raw(group)))
                 .map_err(|e| SysError::rustix("fchown", "a pipe", e))
@@ -185,7 +202,10 @@ impl Sandbox {
                 let ((stdout, their_stdout), (stderr, their_stderr)) = (pipe()?, pipe()?);
                 own(&their_stdout)?;
                 own(&their_stderr)?;
-                Ok((Streams::Pipes { stdin, stdout, stderr }, [their_stdin, their_stdout, their_stderr]))
+                Ok((
+                    Streams::Pipes { stdin, stdout, stderr },
+                    [their_stdin, their_stdout, their_stderr],
+                ))
             }
         }
     }
@@ -231,12 +251,19 @@ impl Sandbox {
             return Err(SandboxError::Invalid("an argument with a zero byte".to_owned()));
         }
         let env = self.environment(request, identity)?;
-        let path = env.iter().find(|(name, _)| name == "PATH").map_or(PATH, |(_, value)| value.as_str());
+        let path = env
+            .iter()
+            .find(|(name, _)| name == "PATH")
+            .map_or(PATH, |(_, value)| value.as_str());
         let workdir = request.workdir.as_deref().unwrap_or(&self.spec.workdir);
         if !workdir.starts_with('/') || workdir.contains('\0') {
-            return Err(SandboxError::Invalid(format!("working directory {workdir:?} is not absolute")));
+            return Err(SandboxError::Invalid(format!(
+                "working directory {workdir:?} is not absolute"
+            )));
         }
-        let mut layout = Layout { bytes: vec![0; protocol::HEAD_WORDS * 4] };
+        let mut layout = Layout {
+            bytes: vec![0; protocol::HEAD_WORDS * 4],
+        };
         let mut flags = 0;
         if matches!(request.stdio, Stdio::Terminal { .. }) {
             flags |= protocol::START_TERMINAL;
@@ -248,7 +275,10 @@ impl Sandbox {
         layout.head(protocol::HEAD_FLAGS, flags);
         layout.head(protocol::HEAD_UID, identity.uid);
         layout.head(protocol::HEAD_GID, identity.gid);
-        layout.head(protocol::HEAD_CAPS_LOW, u32::try_from(kept & u64::from(u32::MAX)).expect("32 bits"));
+        layout.head(
+            protocol::HEAD_CAPS_LOW,
+            u32::try_from(kept & u64::from(u32::MAX)).expect("32 bits"),
+        );
         layout.head(protocol::HEAD_CAPS_HIGH, u32::try_from(kept >> 32).expect("32 bits"));
         let filter = layout.block(&self.filter);
         layout.head(protocol::HEAD_FILTER_AT, filter);
@@ -264,12 +294,17 @@ impl Sandbox {
         let args_at = layout.words(&args);
         layout.head(protocol::HEAD_ARGS_AT, args_at);
         layout.head(protocol::HEAD_ARG_COUNT, word(args.len()));
-        let entries: Vec<u32> = env.iter().map(|(name, value)| layout.string(&format!("{name}={value}"))).collect();
+        let entries: Vec<u32> = env
+            .iter()
+            .map(|(name, value)| layout.string(&format!("{name}={value}")))
+            .collect();
         let env_at = layout.words(&entries);
         layout.head(protocol::HEAD_ENV_AT, env_at);
         layout.head(protocol::HEAD_ENV_COUNT, word(entries.len()));
         if layout.bytes.len() > PAYLOAD_BYTES_MAX {
-            return Err(SandboxError::Invalid("arguments and environment are too long".to_owned()));
+            return Err(SandboxError::Invalid(
+                "arguments and environment are too long".to_owned(),
+            ));
         }
         Ok(layout.bytes)
     }
@@ -312,7 +347,9 @@ fn word(len: usize) -> u32 {
 
 /// Reading end, writing end.
 fn pipe() -> Result<(OwnedFd, OwnedFd), SandboxError> {
-    pipe_with(PipeFlags::CLOEXEC).map_err(|e| SysError::rustix("pipe2", "a stream", e)).step("open the streams")
+    pipe_with(PipeFlags::CLOEXEC)
+        .map_err(|e| SysError::rustix("pipe2", "a stream", e))
+        .step("open the streams")
 }
 
 /// `None` when the pipe was closed by `exec`; else the step and errno that the command's side wrote.

@@ -25,7 +25,10 @@ struct Line {
     answer: Refusal,
     when: Option<When>,
     unless: Option<Grant>,
-    #[expect(dead_code, reason = "for the reader of the file; a line without a reason does not load")]
+    #[expect(
+        dead_code,
+        reason = "for the reader of the file; a line without a reason does not load"
+    )]
     reason: String,
 }
 
@@ -59,16 +62,26 @@ pub(crate) fn instructions(nested_userns: bool) -> Result<Vec<u8>, SandboxError>
 
 fn list(nested_userns: bool) -> List {
     let file: File = serde_json::from_str(DEFAULT).expect("the embedded list parses: a test loads it");
-    let lines = file.deny.iter().filter(|line| !(nested_userns && line.unless == Some(Grant::NestedUserNamespaces)));
+    let lines = file
+        .deny
+        .iter()
+        .filter(|line| !(nested_userns && line.unless == Some(Grant::NestedUserNamespaces)));
     let rules = lines.map(|line| Rule {
         number: number(&line.call).expect("the embedded list names known calls: a test loads it"),
-        when: line.when.map(|w| Condition { argument: w.argument, mask: w.mask, equals: w.equals }),
+        when: line.when.map(|w| Condition {
+            argument: w.argument,
+            mask: w.mask,
+            equals: w.equals,
+        }),
         answer: Answer::Errno(match line.answer {
             Refusal::NotPermitted => 1,
             Refusal::Missing => 38,
         }),
     });
-    List { rules: rules.collect(), number_max: file.number_max }
+    List {
+        rules: rules.collect(),
+        number_max: file.number_max,
+    }
 }
 
 #[cfg(test)]
@@ -80,7 +93,9 @@ mod tests {
         number > list.number_max
             || list.rules.iter().any(|rule| {
                 rule.number == number
-                    && rule.when.is_none_or(|when| when.argument == 0 && argument_0 & when.mask == when.equals)
+                    && rule
+                        .when
+                        .is_none_or(|when| when.argument == 0 && argument_0 & when.mask == when.equals)
             })
     }
 
@@ -90,16 +105,74 @@ mod tests {
         let list = list(false);
         use libc::*;
         for call in [
-            SYS_mmap, SYS_munmap, SYS_mprotect, SYS_mremap, SYS_madvise, SYS_brk, SYS_rt_sigaction, SYS_rt_sigprocmask,
-            SYS_rt_sigqueueinfo, SYS_rt_tgsigqueueinfo, SYS_rt_sigtimedwait, SYS_sigaltstack, SYS_lseek, SYS_fcntl,
-            SYS_dup, SYS_dup2, SYS_dup3, SYS_close, SYS_open, SYS_openat, SYS_openat2, SYS_pipe2, SYS_socketpair,
-            SYS_recvmsg, SYS_sendmsg, SYS_ftruncate, SYS_fallocate, SYS_read, SYS_write, SYS_pread64, SYS_pwrite64,
-            SYS_prctl, SYS_prlimit64, SYS_setitimer, SYS_getitimer, SYS_timer_create, SYS_timer_settime,
-            SYS_timer_delete, SYS_timer_gettime, SYS_timerfd_create, SYS_timerfd_settime, SYS_timerfd_gettime,
-            SYS_eventfd2, SYS_epoll_create1, SYS_epoll_ctl, SYS_epoll_pwait, SYS_epoll_wait, SYS_signalfd4,
-            SYS_memfd_create, SYS_set_tid_address, SYS_set_robust_list, SYS_get_robust_list, SYS_rseq, SYS_clone,
-            SYS_exit, SYS_exit_group, SYS_wait4, SYS_umask, SYS_chdir, SYS_fchdir, SYS_getpid, SYS_gettid, SYS_setpgid,
-            SYS_setsid, SYS_ioctl, SYS_splice, SYS_tee, SYS_vmsplice,
+            SYS_mmap,
+            SYS_munmap,
+            SYS_mprotect,
+            SYS_mremap,
+            SYS_madvise,
+            SYS_brk,
+            SYS_rt_sigaction,
+            SYS_rt_sigprocmask,
+            SYS_rt_sigqueueinfo,
+            SYS_rt_tgsigqueueinfo,
+            SYS_rt_sigtimedwait,
+            SYS_sigaltstack,
+            SYS_lseek,
+            SYS_fcntl,
+            SYS_dup,
+            SYS_dup2,
+            SYS_dup3,
+            SYS_close,
+            SYS_open,
+            SYS_openat,
+            SYS_openat2,
+            SYS_pipe2,
+            SYS_socketpair,
+            SYS_recvmsg,
+            SYS_sendmsg,
+            SYS_ftruncate,
+            SYS_fallocate,
+            SYS_read,
+            SYS_write,
+            SYS_pread64,
+            SYS_pwrite64,
+            SYS_prctl,
+            SYS_prlimit64,
+            SYS_setitimer,
+            SYS_getitimer,
+            SYS_timer_create,
+            SYS_timer_settime,
+            SYS_timer_delete,
+            SYS_timer_gettime,
+            SYS_timerfd_create,
+            SYS_timerfd_settime,
+            SYS_timerfd_gettime,
+            SYS_eventfd2,
+            SYS_epoll_create1,
+            SYS_epoll_ctl,
+            SYS_epoll_pwait,
+            SYS_epoll_wait,
+            SYS_signalfd4,
+            SYS_memfd_create,
+            SYS_set_tid_address,
+            SYS_set_robust_list,
+            SYS_get_robust_list,
+            SYS_rseq,
+            SYS_clone,
+            SYS_exit,
+            SYS_exit_group,
+            SYS_wait4,
+            SYS_umask,
+            SYS_chdir,
+            SYS_fchdir,
+            SYS_getpid,
+            SYS_gettid,
+            SYS_setpgid,
+            SYS_setsid,
+            SYS_ioctl,
+            SYS_splice,
+            SYS_tee,
+            SYS_vmsplice,
         ] {
             assert!(!denied(&list, call, 0), "call {call}");
         }

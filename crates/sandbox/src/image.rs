@@ -19,7 +19,14 @@ pub fn unpack(archive: &Path, target: &Path) -> Result<(), SandboxError> {
     }
     std::fs::create_dir_all(target).map_err(|e| failed(format!("cannot make {}: {e}", target.display())))?;
     let out = Command::new("tar")
-        .args(["--extract", "--numeric-owner", "--same-permissions", "--same-owner", "--xattrs", "--file"])
+        .args([
+            "--extract",
+            "--numeric-owner",
+            "--same-permissions",
+            "--same-owner",
+            "--xattrs",
+            "--file",
+        ])
         .arg(archive)
         .arg("--directory")
         .arg(target)
@@ -30,7 +37,11 @@ pub fn unpack(archive: &Path, target: &Path) -> Result<(), SandboxError> {
     if out.status.success() {
         return Ok(());
     }
-    let said = String::from_utf8_lossy(&out.stderr).lines().next().unwrap_or("no reason given").to_owned();
+    let said = String::from_utf8_lossy(&out.stderr)
+        .lines()
+        .next()
+        .unwrap_or("no reason given")
+        .to_owned();
     match std::fs::remove_dir_all(target) {
         Ok(()) => Err(failed(said)),
         Err(e) => Err(failed(format!("{said}; and {} is left: {e}", target.display()))),

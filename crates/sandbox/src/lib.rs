@@ -141,7 +141,11 @@ impl Sandbox {
                 continue;
             }
             let [low, high, ..] = status.to_le_bytes();
-            let status = if low & 0x7f == 0 { ExitStatus::Code(high) } else { ExitStatus::Signal(low & 0x7f) };
+            let status = if low & 0x7f == 0 {
+                ExitStatus::Code(high)
+            } else {
+                ExitStatus::Signal(low & 0x7f)
+            };
             return Ok(Some(Exited { pid_inside, status }));
         }
         Ok(None)
@@ -181,7 +185,10 @@ impl Sandbox {
         assert_eq!(answer.word(0), protocol::DONE, "PID 1 answers in order");
         match i32::try_from(answer.word(1)).unwrap_or(i32::MAX) {
             0 => Ok(()),
-            errno => Err(SandboxError::Kernel { step, source: linux::SysError::new("init", argument, errno) }),
+            errno => Err(SandboxError::Kernel {
+                step,
+                source: linux::SysError::new("init", argument, errno),
+            }),
         }
     }
 }

@@ -87,7 +87,11 @@ pub(crate) fn hold(
         None => Ok(Mechanism::Unlimited),
         Some(value) => hold_controller(spec, hierarchies, groups, host_pid, controller, value),
     };
-    let Limits { memory_bytes, cpu_milli, task_count } = spec.limits;
+    let Limits {
+        memory_bytes,
+        cpu_milli,
+        task_count,
+    } = spec.limits;
     Ok(Held {
         memory: hold_one(Controller::Memory, memory_bytes)?,
         cpu: hold_one(Controller::Cpu, cpu_milli.map(u64::from))?,
@@ -114,7 +118,10 @@ fn hold_controller(
         && let Ok(group) = Group::create(root, &spec.id)
     {
         groups.v1.push(group.clone());
-        if set_v1(&group, controller, value).and_then(|()| group.add_process(host_pid)).is_ok() {
+        if set_v1(&group, controller, value)
+            .and_then(|()| group.add_process(host_pid))
+            .is_ok()
+        {
             return Ok(Mechanism::CgroupV1);
         }
     }
@@ -123,9 +130,17 @@ fn hold_controller(
         Controller::Pids => Resource::Nproc,
         Controller::Cpu => return Ok(Mechanism::NotHeld),
     };
-    let pid = i32::try_from(host_pid).ok().and_then(Pid::from_raw).expect("the kernel gave us this pid");
-    let limit = Rlimit { current: Some(value), maximum: Some(value) };
-    prlimit(Some(pid), resource, limit).map_err(|e| SysError::rustix("prlimit", host_pid, e)).step("set the limits")?;
+    let pid = i32::try_from(host_pid)
+        .ok()
+        .and_then(Pid::from_raw)
+        .expect("the kernel gave us this pid");
+    let limit = Rlimit {
+        current: Some(value),
+        maximum: Some(value),
+    };
+    prlimit(Some(pid), resource, limit)
+        .map_err(|e| SysError::rustix("prlimit", host_pid, e))
+        .step("set the limits")?;
     Ok(Mechanism::ResourceLimit)
 }
 

@@ -56,7 +56,10 @@ pub struct Dirs {
 impl Dirs {
     /// Directories for a new box below `base`.
     pub fn new(base: impl Into<PathBuf>) -> Self {
-        Self { base: base.into(), layers: Vec::new() }
+        Self {
+            base: base.into(),
+            layers: Vec::new(),
+        }
     }
 
     /// The overlay's upper directory: what becomes a layer.
@@ -97,20 +100,100 @@ enum Entries {
 }
 
 /// The harmless part of `/etc`: no passwords, keys, tokens or machine ids; nothing that commonly holds them (`default`,
-/// `security`, `pip.conf`, `npmrc`, `wgetrc`). A name that ends with `*` allows what starts so; one with a slash allows
+/// `security/opasswd`, `pip.conf`, `npmrc`, `wgetrc`). A name that ends with `*` allows what starts so; one with a slash allows
 /// just that of its directory (sources must not overlap: the kernel refuses that with `ELOOP`).
 const ETC: &[&str] = &[
-    "ImageMagick-*", "X11", "adduser.conf", "alternatives", "bash.bashrc", "bash_completion.d", "bindresvport.blacklist",
-    "ca-certificates", "ca-certificates.conf", "debconf.conf", "debian_version", "deluser.conf", "dpkg", "emacs",
-    "environment", "ethertypes", "fedora-release", "fonts", "gai.conf", "gdb", "glvnd", "groff", "group", "gss",
-    "host.conf", "init.d", "inputrc", "issue", "issue.net", "java*", "ld.so.cache", "ld.so.conf", "ld.so.conf.d",
-    "libaudit.conf", "locale.alias", "locale.conf", "locale.gen", "localtime", "login.defs", "logrotate.d",
-    "lsb-release", "magic", "magic.mime", "mailcap", "manpath.config", "mime.types", "mke2fs.conf", "motd",
-    "netconfig", "networks", "nsswitch.conf", "opt", "os-release", "pam.conf", "pam.d", "passwd", "perl", "profile",
-    "profile.d", "protocols", "python*", "redhat-release", "rpc", "selinux", "services", "sgml", "shells", "skel",
-    "terminfo", "timezone", "ucf.conf", "vim", "xattr.conf", "xdg", "xml",
-    "ssl/certs", "ssl/openssl.cnf", "apt/apt.conf.d", "apt/keyrings", "apt/preferences.d", "apt/sources.list",
-    "apt/sources.list.d", "apt/trusted.gpg", "apt/trusted.gpg.d",
+    "ImageMagick-*",
+    "X11",
+    "adduser.conf",
+    "alternatives",
+    "bash.bashrc",
+    "bash_completion.d",
+    "bindresvport.blacklist",
+    "ca-certificates",
+    "ca-certificates.conf",
+    "debconf.conf",
+    "debian_version",
+    "deluser.conf",
+    "dpkg",
+    "emacs",
+    "environment",
+    "ethertypes",
+    "fedora-release",
+    "fonts",
+    "gai.conf",
+    "gdb",
+    "glvnd",
+    "groff",
+    "group",
+    "gss",
+    "host.conf",
+    "init.d",
+    "inputrc",
+    "issue",
+    "issue.net",
+    "java*",
+    "ld.so.cache",
+    "ld.so.conf",
+    "ld.so.conf.d",
+    "libaudit.conf",
+    "locale.alias",
+    "locale.conf",
+    "locale.gen",
+    "localtime",
+    "login.defs",
+    "logrotate.d",
+    "lsb-release",
+    "magic",
+    "magic.mime",
+    "mailcap",
+    "manpath.config",
+    "mime.types",
+    "mke2fs.conf",
+    "motd",
+    "netconfig",
+    "networks",
+    "nsswitch.conf",
+    "opt",
+    "os-release",
+    "pam.conf",
+    "pam.d",
+    "passwd",
+    "perl",
+    "profile",
+    "profile.d",
+    "protocols",
+    "python*",
+    "redhat-release",
+    "rpc",
+    "selinux",
+    "services",
+    "sgml",
+    "shells",
+    "skel",
+    "terminfo",
+    "timezone",
+    "ucf.conf",
+    "vim",
+    "xattr.conf",
+    "xdg",
+    "xml",
+    "security/access.conf",
+    "security/group.conf",
+    "security/limits.conf",
+    "security/limits.d",
+    "security/namespace.conf",
+    "security/pam_env.conf",
+    "security/time.conf",
+    "ssl/certs",
+    "ssl/openssl.cnf",
+    "apt/apt.conf.d",
+    "apt/keyrings",
+    "apt/preferences.d",
+    "apt/sources.list",
+    "apt/sources.list.d",
+    "apt/trusted.gpg",
+    "apt/trusted.gpg.d",
 ];
 const VAR_LIB: &[&str] = &["apt", "dpkg"];
 /// Top-level names of an image that are the kernel's or start empty.
@@ -118,16 +201,39 @@ const NOT_FROM_IMAGE: &[&str] = &["dev", "proc", "run", "sys", "tmp"];
 
 /// Directories that every box has, with their modes.
 const DIRECTORIES: &[(&str, u32)] = &[
-    ("dev", 0o755), ("etc", 0o755), ("home", 0o755), ("media", 0o755), ("mnt", 0o755), ("opt", 0o755), ("proc", 0o555),
-    ("root", 0o700), ("run", 0o755), ("run/lock", 0o1777), ("srv", 0o755), ("sys", 0o555), ("tmp", 0o1777),
-    ("usr", 0o755), ("var", 0o755), ("var/cache", 0o755), ("var/lib", 0o755), ("var/log", 0o755),
-    ("var/spool", 0o755), ("var/tmp", 0o1777),
+    ("dev", 0o755),
+    ("etc", 0o755),
+    ("home", 0o755),
+    ("media", 0o755),
+    ("mnt", 0o755),
+    ("opt", 0o755),
+    ("proc", 0o555),
+    ("root", 0o700),
+    ("run", 0o755),
+    ("run/lock", 0o1777),
+    ("srv", 0o755),
+    ("sys", 0o555),
+    ("tmp", 0o1777),
+    ("usr", 0o755),
+    ("var", 0o755),
+    ("var/cache", 0o755),
+    ("var/lib", 0o755),
+    ("var/log", 0o755),
+    ("var/spool", 0o755),
+    ("var/tmp", 0o1777),
 ];
 /// More of them for a box from the host's root, so that `apt` and `dpkg` find their places.
 const DIRECTORIES_HOST: &[(&str, u32)] = &[
-    ("var/cache/apt", 0o755), ("var/cache/apt/archives", 0o755), ("var/cache/apt/archives/partial", 0o700),
-    ("var/cache/debconf", 0o755), ("var/log/apt", 0o755), ("var/lib/misc", 0o755), ("var/lib/pam", 0o755),
-    ("var/lib/python", 0o755), ("var/lib/systemd", 0o755), ("var/lib/ucf", 0o755),
+    ("var/cache/apt", 0o755),
+    ("var/cache/apt/archives", 0o755),
+    ("var/cache/apt/archives/partial", 0o700),
+    ("var/cache/debconf", 0o755),
+    ("var/log/apt", 0o755),
+    ("var/lib/misc", 0o755),
+    ("var/lib/pam", 0o755),
+    ("var/lib/python", 0o755),
+    ("var/lib/systemd", 0o755),
+    ("var/lib/ucf", 0o755),
 ];
 
 /// Makes the directories of a box and returns its lower layers, topmost first.
@@ -139,14 +245,23 @@ pub(crate) fn compose(spec: &Spec, dirs: &Dirs) -> Result<Vec<PathBuf>, SandboxE
             _ => {}
         }
         let owner = spec.id_range().first;
-        for (path, is_the_box) in [(dirs.tree(), true), (dirs.upper(), true), (dirs.work(), false), (dirs.staging(), false)] {
+        for (path, is_the_box) in [
+            (dirs.tree(), true),
+            (dirs.upper(), true),
+            (dirs.work(), false),
+            (dirs.staging(), false),
+        ] {
             fs::create_dir_all(&path).map_err(|e| fault("mkdir", &path, &e))?;
             if is_the_box {
                 chown(&path, Some(owner), Some(owner)).map_err(|e| fault("chown", &path, &e))?;
                 set_mode(&path, 0o755)?;
             }
         }
-        let mut builder = Builder { skeleton: skeleton.clone(), layers: vec![skeleton.join("root")], hidden: BTreeSet::new() };
+        let mut builder = Builder {
+            skeleton: skeleton.clone(),
+            layers: vec![skeleton.join("root")],
+            hidden: BTreeSet::new(),
+        };
         builder.directory(&builder.layers[0].join(ROOT_PREFIX), 0o755)?;
         set_attribute(&builder.layers[0].join(ROOT_PREFIX), "trusted.overlay.opaque", b"y")?;
         for source in sources(&spec.image) {
@@ -161,7 +276,10 @@ pub(crate) fn compose(spec: &Spec, dirs: &Dirs) -> Result<Vec<PathBuf>, SandboxE
     if let Image::Directory(path) = &spec.image
         && !path.is_dir()
     {
-        return Err(SandboxError::Image { image: path.display().to_string(), why: "is not a directory".to_owned() });
+        return Err(SandboxError::Image {
+            image: path.display().to_string(),
+            why: "is not a directory".to_owned(),
+        });
     }
     let mut layers = dirs.layers.clone();
     layers.extend(made().step("compose the root")?);
@@ -173,23 +291,46 @@ fn check_host_layout() -> Result<(), SandboxError> {
     for name in ["/bin", "/sbin", "/lib"] {
         if fs::symlink_metadata(name).is_ok_and(|m| m.is_dir()) {
             let why = format!("{name} is not a link into /usr; give a directory or a tar file with --image");
-            return Err(SandboxError::Image { image: "host".to_owned(), why });
+            return Err(SandboxError::Image {
+                image: "host".to_owned(),
+                why,
+            });
         }
     }
     Ok(())
 }
 
 fn sources(image: &Image) -> Vec<Source<'static>> {
-    let source = |host: &str, entries| Source { host: host.into(), inside: "", entries };
+    let source = |host: &str, entries| Source {
+        host: host.into(),
+        inside: "",
+        entries,
+    };
     match image {
         Image::Directory(path) => {
-            vec![Source { host: path.clone(), inside: "", entries: Entries::Except(NOT_FROM_IMAGE) }]
+            vec![Source {
+                host: path.clone(),
+                inside: "",
+                entries: Entries::Except(NOT_FROM_IMAGE),
+            }]
         }
         Image::Host => vec![
-            Source { inside: "usr", ..source("/usr", Entries::All) },
-            Source { inside: "opt", ..source("/opt", Entries::All) },
-            Source { inside: "etc", ..source("/etc", Entries::Only(ETC)) },
-            Source { inside: "var/lib", ..source("/var/lib", Entries::Only(VAR_LIB)) },
+            Source {
+                inside: "usr",
+                ..source("/usr", Entries::All)
+            },
+            Source {
+                inside: "opt",
+                ..source("/opt", Entries::All)
+            },
+            Source {
+                inside: "etc",
+                ..source("/etc", Entries::Only(ETC))
+            },
+            Source {
+                inside: "var/lib",
+                ..source("/var/lib", Entries::Only(VAR_LIB))
+            },
         ],
     }
 }
@@ -210,7 +351,12 @@ impl Source<'_> {
         match self.entries {
             Entries::All => paths.extend(names.iter().map(PathBuf::from)),
             Entries::Except(list) => {
-                paths.extend(names.iter().filter(|name| !list.contains(&name.as_str())).map(PathBuf::from));
+                paths.extend(
+                    names
+                        .iter()
+                        .filter(|name| !list.contains(&name.as_str()))
+                        .map(PathBuf::from),
+                );
             }
             Entries::Only(list) => {
                 let listed = |name: &&String| list.iter().any(|allowed| matches(allowed, name));
@@ -237,7 +383,9 @@ impl Builder {
 
     /// Adds the allowed entries of a host directory that exists.
     fn source(&mut self, source: &Source<'_>) -> Result<(), SysError> {
-        let Ok(host) = fs::symlink_metadata(&source.host) else { return Ok(()) };
+        let Ok(host) = fs::symlink_metadata(&source.host) else {
+            return Ok(());
+        };
         if !host.is_dir() {
             return Ok(());
         }
@@ -252,9 +400,13 @@ impl Builder {
         self.directory_like(&target, &host)?;
         for path in source.allowed()? {
             let from = source.host.join(&path);
-            let Ok(meta) = fs::symlink_metadata(&from) else { continue };
+            let Ok(meta) = fs::symlink_metadata(&from) else {
+                continue;
+            };
             if let Some(parent) = path.parent().filter(|parent| !parent.as_os_str().is_empty()) {
-                let Ok(meta) = fs::symlink_metadata(source.host.join(parent)) else { continue };
+                let Ok(meta) = fs::symlink_metadata(source.host.join(parent)) else {
+                    continue;
+                };
                 if !meta.is_dir() {
                     continue;
                 }
@@ -292,7 +444,11 @@ impl Builder {
             link(Path::new("/run"), &self.inside("var/run"))?;
             link(Path::new("/run/lock"), &self.inside("var/lock"))?;
             link(Path::new("/proc/self/mounts"), &self.inside("etc/mtab"))?;
-            self.file("etc/shadow", &locked_shadow("/etc/passwd", ":*:19000:0:99999:7:::"), 0o640)?;
+            self.file(
+                "etc/shadow",
+                &locked_shadow("/etc/passwd", ":*:19000:0:99999:7:::"),
+                0o640,
+            )?;
             self.file("etc/gshadow", &locked_shadow("/etc/group", ":*::"), 0o640)?;
             self.file("etc/machine-id", "", 0o444)?;
         }
@@ -310,7 +466,10 @@ impl Builder {
     fn directory_if_free(&self, spec: &Spec, path: &str, mode: u32) -> Result<(), SysError> {
         if let Image::Directory(image) = &spec.image {
             let first = path.split('/').next().unwrap_or(path);
-            let parents = Path::new(path).ancestors().skip(1).filter(|p| !p.as_os_str().is_empty());
+            let parents = Path::new(path)
+                .ancestors()
+                .skip(1)
+                .filter(|p| !p.as_os_str().is_empty());
             let own = NOT_FROM_IMAGE.contains(&first);
             if !own && image.join(path).symlink_metadata().is_ok() {
                 return Ok(());
@@ -349,7 +508,10 @@ impl Builder {
 /// Nobody has a password, but the tools that add users find their files.
 fn locked_shadow(from: &str, rest: &str) -> String {
     let names = fs::read_to_string(from).unwrap_or_default();
-    let names = names.lines().filter_map(|line| line.split(':').next()).filter(|name| !name.is_empty());
+    let names = names
+        .lines()
+        .filter_map(|line| line.split(':').next())
+        .filter(|name| !name.is_empty());
     names.fold(String::new(), |text, name| text + name + rest + "\n")
 }
 

@@ -35,7 +35,7 @@ impl Drop for Newborn {
             end_and_reap(init.as_fd());
         }
         // Nothing can be told from here; an empty group that is left is taken again by the next box of that id.
-        let _: Result<(), SandboxError> = self.groups.remove();
+        drop(self.groups.remove());
     }
 }
 
@@ -46,15 +46,26 @@ impl Sandbox {
     /// `Invalid`, `Image`, `Kernel`, `Birth`; nothing of the box is left but files in `dirs.base`.
     pub fn spawn(spec: &Spec, dirs: &Dirs) -> Result<Self, SandboxError> {
         spec.check()?;
-        let filter = if spec.privileged { Vec::new() } else { filter::instructions(spec.nested_userns)? };
+        let filter = if spec.privileged {
+            Vec::new()
+        } else {
+            filter::instructions(spec.nested_userns)?
+        };
         let lowers = compose(spec, dirs)?;
         let hierarchies = Hierarchies::find().step("find the control groups")?;
-        let mut groups = Groups { v2: limits::home_group(spec, &hierarchies)?, v1: Vec::new() };
+        let mut groups = Groups {
+            v2: limits::home_group(spec, &hierarchies)?,
+            v1: Vec::new(),
+        };
         let (control, theirs) = Control::pair()?;
         let mut newborn = match give_birth(spec, &groups, &control, theirs) {
-            Ok((host_pid, init)) => Newborn { host_pid, init: Some(init), groups },
+            Ok((host_pid, init)) => Newborn {
+                host_pid,
+                init: Some(init),
+                groups,
+            },
             Err(error) => {
-                let _: Result<(), SandboxError> = groups.remove();
+                drop(groups.remove());
                 return Err(error);
             }
         };
@@ -105,19 +116,34 @@ fn give_birth(
 ) -> Result<(u32, OwnedFd), SandboxError> {
     let image = linux::clone::sealed_memory_file("deltabox-init", INIT).step("load PID 1")?;
     let mut stage_0 = linux::clone::run_program(&image, "deltabox-init", theirs).step("run PID 1")?;
-    let group = groups.v2.as_ref().map(|group| group.open().step("open the control group")).transpose()?;
+    let group = groups
+        .v2
+        .as_ref()
+        .map(|group| group.open().step("open the control group"))
+        .transpose()?;
     let fds: Vec<_> = group.iter().map(AsFd::as_fd).collect();
-    let flags = if spec.privileged { BOX_NAMESPACES } else { BOX_NAMESPACES | USER_NAMESPACE };
+    let flags = if spec.privileged {
+        BOX_NAMESPACES
+    } else {
+        BOX_NAMESPACES | USER_NAMESPACE
+    };
     let [low, high] = [flags & u64::from(u32::MAX), flags >> 32].map(|half| u32::try_from(half).expect("32 bits"));
     let asked = control.send(&[protocol::BIRTH, u32::from(group.is_some()), low, high], &[], &fds);
     let born = asked.and_then(|()| control.receive());
-    stage_0.wait().map_err(|e| SysError::io("wait", "stage 0", &e)).step("run PID 1")?;
+    stage_0
+        .wait()
+        .map_err(|e| SysError::io("wait", "stage 0", &e))
+        .step("run PID 1")?;
     let born = born?;
-    match (i32::try_from(born.word(1)).unwrap_or(i32::MAX), born.fds.into_iter().next()) {
+    match (
+        i32::try_from(born.word(1)).unwrap_or(i32::MAX),
+        born.fds.into_iter().next(),
+    ) {
         (0, Some(pidfd)) => Ok((born.words.get(2).copied().unwrap_or(0), pidfd)),
-        (errno, _) => {
-            Err(SandboxError::Kernel { step: "make the namespaces", source: SysError::new("clone3", &spec.id, errno) })
-        }
+        (errno, _) => Err(SandboxError::Kernel {
+            step: "make the namespaces",
+            source: SysError::new("clone3", &spec.id, errno),
+        }),
     }
 }
 
@@ -128,7 +154,13 @@ fn duplicate(fd: &OwnedFd) -> Result<OwnedFd, SandboxError> {
 fn make_root(lowers: &[OwnedFd], dirs: &Dirs) -> Result<OwnedFd, SandboxError> {
     let lowers = lowers.iter().map(duplicate).collect::<Result<Vec<_>, _>>()?;
     let staging = dirs.staging();
-    mount_overlay(Overlay { staging: &staging, lowers, upper: "../tree", work: "../work" }).step("mount the root")
+    mount_overlay(Overlay {
+        staging: &staging,
+        lowers,
+        upper: "../tree",
+        work: "../work",
+    })
+    .step("mount the root")
 }
 
 fn mapped_clone(path: &Path, mapping: Option<&OwnedFd>) -> Result<OwnedFd, SysError> {
@@ -150,9 +182,16 @@ fn make_volumes(volumes: &[Volume], mapping: Option<&OwnedFd>) -> Result<Vec<Att
         let kind = std::fs::metadata(&volume.host).map_err(|e| SysError::io("stat", volume.host.display(), &e))?;
         let tree = mapped_clone(&volume.host, mapping)?;
         restrict(tree.as_fd(), volume.read_only, &volume.host)?;
-        Ok(AttachableVolume { tree, inside: volume.inside.clone(), is_dir: kind.is_dir() })
+        Ok(AttachableVolume {
+            tree,
+            inside: volume.inside.clone(),
+            is_dir: kind.is_dir(),
+        })
     };
-    volumes.iter().map(|volume| make(volume).step("open a volume")).collect()
+    volumes
+        .iter()
+        .map(|volume| make(volume).step("open a volume"))
+        .collect()
 }
 
 /// Sends PID 1 everything it builds the box from, and waits until it has.
@@ -166,7 +205,13 @@ fn set_up(
     let count = |len: usize| u32::try_from(len).expect("checked by Spec::check");
     let prefix = format!("{ROOT_PREFIX}\0");
     let flags = if spec.privileged { protocol::SETUP_PRIVILEGED } else { 0 };
-    let words = [protocol::SETUP, flags, count(spec.hostname.len()), count(prefix.len()), count(volumes.len())];
+    let words = [
+        protocol::SETUP,
+        flags,
+        count(spec.hostname.len()),
+        count(prefix.len()),
+        count(volumes.len()),
+    ];
     let mut tail = spec.hostname.clone().into_bytes();
     tail.extend_from_slice(prefix.as_bytes());
     let mut fds = vec![events.as_fd(), overlay.as_fd()];
@@ -181,7 +226,10 @@ fn set_up(
     let ready = control.receive()?;
     match i32::try_from(ready.word(1)).unwrap_or(i32::MAX) {
         0 => Ok(ready),
-        errno => Err(SandboxError::Birth { stage: stage_name(ready.word(2)), errno }),
+        errno => Err(SandboxError::Birth {
+            stage: stage_name(ready.word(2)),
+            errno,
+        }),
     }
 }
 
@@ -200,7 +248,9 @@ pub(crate) fn host_pid_of(pidfd: &OwnedFd) -> Result<u32, SandboxError> {
         .and_then(|mut file| file.read_to_string(&mut text))
         .map_err(|e| SysError::io("read", path, &e))
         .step("read the pid")?;
-    let pid = text.lines().find_map(|line| line.strip_prefix("Pid:")?.trim().parse::<i64>().ok());
+    let pid = text
+        .lines()
+        .find_map(|line| line.strip_prefix("Pid:")?.trim().parse::<i64>().ok());
     // A process that has ended already, and was reaped, has -1.
     Ok(pid.and_then(|pid| u32::try_from(pid).ok()).unwrap_or(0))
 }

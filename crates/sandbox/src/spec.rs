@@ -96,9 +96,15 @@ impl Spec {
     /// The ids outside that the box's ids are.
     pub fn id_range(&self) -> IdRange {
         if self.privileged {
-            return IdRange { first: 0, count: u32::MAX };
+            return IdRange {
+                first: 0,
+                count: u32::MAX,
+            };
         }
-        IdRange { first: IDS_FIRST + self.id_range_index * IDS_PER_BOX, count: IDS_PER_BOX }
+        IdRange {
+            first: IDS_FIRST + self.id_range_index * IDS_PER_BOX,
+            count: IDS_PER_BOX,
+        }
     }
 
     /// Says what makes no sense.
@@ -106,36 +112,48 @@ impl Spec {
     /// # Errors
     /// `Invalid` with a sentence for the user.
     pub fn check(&self) -> Result<(), SandboxError> {
-        let name_like = |text: &str| text.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'.');
+        let name_like = |text: &str| {
+            text.bytes()
+                .all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'.')
+        };
         let invalid = |text: String| Err(SandboxError::Invalid(text));
         if self.id.is_empty() || self.id.len() > 64 || !name_like(&self.id) || self.id.starts_with('.') {
             return invalid(format!("id {:?}: letters, digits, '-' and '.', at most 64", self.id));
         }
         if self.hostname.is_empty() || self.hostname.len() > HOSTNAME_BYTES_MAX || !name_like(&self.hostname) {
-            return invalid(format!("host name {:?}: letters, digits, '-' and '.', at most 64", self.hostname));
+            return invalid(format!(
+                "host name {:?}: letters, digits, '-' and '.', at most 64",
+                self.hostname
+            ));
         }
         if !self.workdir.starts_with('/') {
             return invalid(format!("working directory {:?} is not absolute", self.workdir));
         }
         if self.id_range_index >= ID_RANGE_COUNT {
-            return invalid(format!("id range {} is past the last one ({ID_RANGE_COUNT})", self.id_range_index));
+            return invalid(format!(
+                "id range {} is past the last one ({ID_RANGE_COUNT})",
+                self.id_range_index
+            ));
         }
         if self.volumes.len() > VOLUMES_MAX {
             return invalid(format!("more than {VOLUMES_MAX} volumes"));
         }
         for volume in &self.volumes {
             let parts = volume.inside.split('/').skip(1);
-            let plain = parts.clone().all(|part| !part.is_empty() && part != "." && part != "..");
+            let plain = parts
+                .clone()
+                .all(|part| !part.is_empty() && part != "." && part != "..");
             if !volume.inside.starts_with('/') || !plain || parts.count() == 0 || volume.inside.len() > 255 {
-                return invalid(format!("volume target {:?}: a plain absolute path, not the root", volume.inside));
+                return invalid(format!(
+                    "volume target {:?}: a plain absolute path, not the root",
+                    volume.inside
+                ));
             }
         }
         for (name, value) in &self.env {
             check_env(name, value)?;
         }
-        if self.limits.memory_bytes == Some(0)
-            || self.limits.cpu_milli == Some(0)
-            || self.limits.task_count == Some(0)
+        if self.limits.memory_bytes == Some(0) || self.limits.cpu_milli == Some(0) || self.limits.task_count == Some(0)
         {
             return invalid("a limit of 0 leaves no room to run".to_owned());
         }
@@ -158,7 +176,13 @@ mod tests {
     #[test]
     fn ranges_do_not_touch() {
         let mut spec = Spec::new("a");
-        assert_eq!(spec.id_range(), IdRange { first: 100_000, count: 65536 });
+        assert_eq!(
+            spec.id_range(),
+            IdRange {
+                first: 100_000,
+                count: 65536
+            }
+        );
         spec.id_range_index = 1;
         assert_eq!(spec.id_range().first, 165_536);
         spec.id_range_index = ID_RANGE_COUNT - 1;
@@ -172,7 +196,11 @@ mod tests {
     fn refuses_targets_that_climb() {
         for target in ["data", "/", "/a/../b", "/a//b", "/."] {
             let mut spec = Spec::new("a");
-            spec.volumes.push(Volume { host: "/srv".into(), inside: target.to_owned(), read_only: false });
+            spec.volumes.push(Volume {
+                host: "/srv".into(),
+                inside: target.to_owned(),
+                read_only: false,
+            });
             assert!(spec.check().is_err(), "{target}");
         }
     }

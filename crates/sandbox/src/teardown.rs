@@ -3,13 +3,24 @@
 
 use std::os::fd::{AsFd, BorrowedFd};
 
-use rustix::event::{PollFd, PollFlags, poll};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Signal, WaitId, WaitIdOptions, pidfd_send_signal, waitid};
 
 use crate::Sandbox;
 use crate::error::SandboxError;
 
 impl Sandbox {
+    /// PID 1 has ended, and everything in the box with it.
+    pub fn has_died(&self) -> bool {
+        // A dying process closes its sockets before it loses its mounts, and is a zombie last.
+        let mut polls = [
+            PollFd::new(&self.init, PollFlags::IN),
+            PollFd::new(&self.events, PollFlags::HUP),
+        ];
+        let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+        self.gone || poll(&mut polls, Some(&now)).is_ok_and(|count| count > 0)
+    }
+
     /// Ends the box and removes everything of it but files. Running it again does nothing.
     ///
     /// # Errors
@@ -20,7 +31,7 @@ impl Sandbox {
         }
         if let Some(group) = &self.groups.v2 {
             // All at once, so that nothing forks on while PID 1 dies; kernels without it kill by PID 1's end below.
-            let _: Result<(), linux::SysError> = group.kill();
+            drop(group.kill());
         }
         end_and_reap(self.init.as_fd());
         self.groups.remove()?;
@@ -33,7 +44,7 @@ impl Drop for Sandbox {
     fn drop(&mut self) {
         if !self.lingers {
             // A failure leaves an empty group behind, which the next box of that id takes.
-            let _: Result<(), SandboxError> = self.teardown();
+            drop(self.teardown());
         }
     }
 }

@@ -25,7 +25,11 @@ const GROUPS_MAX: usize = 1024;
 
 /// Looks `user` up in the box whose root is `root`.
 pub(crate) fn resolve(root: BorrowedFd<'_>, user: &str) -> Result<Identity, SandboxError> {
-    identity(user, &read_inside(root, "/etc/passwd"), &read_inside(root, "/etc/group"))
+    identity(
+        user,
+        &read_inside(root, "/etc/passwd"),
+        &read_inside(root, "/etc/group"),
+    )
 }
 
 fn identity(user: &str, passwd: &str, group: &str) -> Result<Identity, SandboxError> {
@@ -35,30 +39,58 @@ fn identity(user: &str, passwd: &str, group: &str) -> Result<Identity, SandboxEr
         None => (user, None),
     };
     let wanted_uid = user.parse::<u32>().ok();
-    let entry = passwd.lines().map(|line| line.split(':').collect::<Vec<_>>()).find(|fields| {
-        let named = fields.first() == Some(&user);
-        named || wanted_uid.is_some() && fields.get(2).and_then(|uid| uid.parse().ok()) == wanted_uid
-    });
+    let entry = passwd
+        .lines()
+        .map(|line| line.split(':').collect::<Vec<_>>())
+        .find(|fields| {
+            let named = fields.first() == Some(&user);
+            named || wanted_uid.is_some() && fields.get(2).and_then(|uid| uid.parse().ok()) == wanted_uid
+        });
     let number = |index: usize| entry.as_ref().and_then(|fields| fields.get(index)?.parse::<u32>().ok());
-    let uid = number(2).or(wanted_uid).filter(|uid| *uid != u32::MAX).ok_or_else(|| unknown(user))?;
-    let name = entry.as_ref().and_then(|f| f.first().copied()).unwrap_or(user).to_owned();
-    let home = entry.as_ref().and_then(|f| f.get(5).copied()).filter(|home| home.starts_with('/'));
+    // Root is root, also in an image without `/etc/passwd`.
+    let wanted_uid = wanted_uid.or((user == "root").then_some(0));
+    let uid = number(2)
+        .or(wanted_uid)
+        .filter(|uid| *uid != u32::MAX)
+        .ok_or_else(|| unknown(user))?;
+    let name = entry
+        .as_ref()
+        .and_then(|f| f.first().copied())
+        .unwrap_or(user)
+        .to_owned();
+    let home = entry
+        .as_ref()
+        .and_then(|f| f.get(5).copied())
+        .filter(|home| home.starts_with('/'));
     let (gid, groups) = match group_wanted {
         Some(wanted) => (group_id(wanted, group).ok_or_else(|| unknown(wanted))?, Vec::new()),
         None => (number(3).unwrap_or(0), member_of(&name, group)),
     };
     let home = home.unwrap_or(if uid == 0 { "/root" } else { "/" }).replace('\0', "");
-    Ok(Identity { uid, gid, groups, home, name })
+    Ok(Identity {
+        uid,
+        gid,
+        groups,
+        home,
+        name,
+    })
 }
 
 fn group_id(wanted: &str, group: &str) -> Option<u32> {
     let named = group.lines().find(|line| line.split(':').next() == Some(wanted));
-    named.and_then(|line| line.split(':').nth(2)?.parse().ok()).or_else(|| wanted.parse().ok())
+    named
+        .and_then(|line| line.split(':').nth(2)?.parse().ok())
+        .or_else(|| wanted.parse().ok())
 }
 
 fn member_of(name: &str, group: &str) -> Vec<u32> {
-    let lines = group.lines().filter(|line| line.split(':').nth(3).is_some_and(|m| m.split(',').any(|m| m == name)));
-    lines.filter_map(|line| line.split(':').nth(2)?.parse().ok()).take(GROUPS_MAX).collect()
+    let lines = group
+        .lines()
+        .filter(|line| line.split(':').nth(3).is_some_and(|m| m.split(',').any(|m| m == name)));
+    lines
+        .filter_map(|line| line.split(':').nth(2)?.parse().ok())
+        .take(GROUPS_MAX)
+        .collect()
 }
 
 /// The text of a regular file of the box; empty when there is none.
@@ -66,7 +98,9 @@ fn read_inside(root: BorrowedFd<'_>, path: &str) -> String {
     // Never waits: the box could have planted a FIFO, or hold a lease.
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
     let resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
-    let Ok(fd) = openat2(root, path, flags, Mode::empty(), resolve) else { return String::new() };
+    let Ok(fd) = openat2(root, path, flags, Mode::empty(), resolve) else {
+        return String::new();
+    };
     let file = std::fs::File::from(fd);
     if !file.metadata().is_ok_and(|meta| meta.is_file()) {
         return String::new();
@@ -87,7 +121,9 @@ mod tests {
 
     fn check(user: &str, expected: Option<(u32, u32, &[u32], &str)>) {
         let got = identity(user, PASSWD, GROUP).ok();
-        let got = got.as_ref().map(|i| (i.uid, i.gid, i.groups.as_slice(), i.home.as_str()));
+        let got = got
+            .as_ref()
+            .map(|i| (i.uid, i.gid, i.groups.as_slice(), i.home.as_str()));
         assert_eq!(got, expected, "{user}");
     }
 
@@ -99,6 +135,10 @@ mod tests {
         check("www-data:adm", Some((33, 4, &[], "/var/www")));
         check("1000:1000", Some((1000, 1000, &[], "/")));
         check("1000", Some((1000, 0, &[], "/")));
+        assert_eq!(
+            identity("root", "", "").map(|i| (i.uid, i.gid, i.home)).ok(),
+            Some((0, 0, "/root".to_owned()))
+        );
         check("nobody-here", None);
         check("root:no-group", None);
         check("4294967295", None);

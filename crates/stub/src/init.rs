@@ -11,7 +11,10 @@
 //! ```
 #![no_std]
 #![no_main]
-#![allow(unsafe_code, reason = "no library runs here: the file is its own boundary to the kernel")]
+#![allow(
+    unsafe_code,
+    reason = "no library runs here: the file is its own boundary to the kernel"
+)]
 
 #[path = "init/protocol.rs"]
 #[allow(dead_code, reason = "shared with the daemon, which uses the rest")]
@@ -115,6 +118,8 @@ const CONTROL_FD_MIN: usize = 10;
 const F_DUPFD_CLOEXEC: usize = 1030;
 
 extern "C" fn entry() -> ! {
+    // What leaked into the daemon must not leak on into the box.
+    sys!(sys::CLOSE_RANGE, 3, u32::MAX, 0);
     let control = sys!(sys::FCNTL, 0, F_DUPFD_CLOEXEC, CONTROL_FD_MIN);
     if control < 0 {
         sys::exit(1);
@@ -228,9 +233,21 @@ impl Init {
         loop {
             let waits_for_room = if self.backlog { POLLOUT } else { 0 };
             let mut polls = [
-                sys::Poll { fd: signals, events: POLLIN, revents: 0 },
-                sys::Poll { fd: self.control, events: POLLIN, revents: 0 },
-                sys::Poll { fd: if self.backlog { self.events } else { -1 }, events: waits_for_room, revents: 0 },
+                sys::Poll {
+                    fd: signals,
+                    events: POLLIN,
+                    revents: 0,
+                },
+                sys::Poll {
+                    fd: self.control,
+                    events: POLLIN,
+                    revents: 0,
+                },
+                sys::Poll {
+                    fd: if self.backlog { self.events } else { -1 },
+                    events: waits_for_room,
+                    revents: 0,
+                },
             ];
             sys!(sys::PPOLL, &raw mut polls, polls.len(), 0, 0, 8);
             if polls[0].revents != 0 {
@@ -344,7 +361,10 @@ impl Init {
             sys::send(self.control, &[STARTED, -pid as u32, 0], &[]);
             return;
         }
-        self.commands[self.command_count] = Command { pid: pid as i32, ended: None };
+        self.commands[self.command_count] = Command {
+            pid: pid as i32,
+            ended: None,
+        };
         self.command_count += 1;
         sys::send(self.control, &[STARTED, 0, pid as u32], &[pidfd]);
         sys::close(pidfd);

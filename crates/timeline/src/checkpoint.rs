@@ -16,6 +16,7 @@ use crate::driver::Driver;
 use crate::error::TimelineError;
 use crate::execs::{Execs, Marks};
 use crate::halves::{take_exits, tracked};
+use crate::laps::Laps;
 
 /// All that is needed to go back. Immutable; what did not change is shared with other states.
 #[derive(Debug)]
@@ -50,23 +51,29 @@ pub(crate) fn capture(
     tracker: &mut Tracker,
     execs: &Execs,
     sandbox: &Sandbox,
+    laps: &mut Laps,
 ) -> Result<State, TimelineError> {
     // First what is in the pipes goes to the outputs: then the pipes in the image are empty and nothing is said twice.
     take_exits(sandbox, execs);
     execs.drain();
     let mapped = mapped(frozen);
+    laps.lap("outputs");
     let (process, tree) = std::thread::scope(|scope| {
         let tree = scope.spawn(|| tracker.capture(&mapped));
         let process = frozen.capture();
         (process, tree.join().unwrap_or_else(|panic| resume_unwind(panic)))
     });
+    laps.lap("capture");
+    laps.within("files", &tracker.cost().phases);
     // A task that slept through the freeze may have moved and been stopped since: what it said belongs to the cut.
     execs.drain();
-    Ok(State {
+    let state = State {
         process: process?,
         tree: tree?,
         execs: execs.mark(),
-    })
+    };
+    laps.lap("mark outputs");
+    Ok(state)
 }
 
 /// Files that were written through mappings, as the tracker knows them.
@@ -85,17 +92,35 @@ impl Driver {
         if let Some(tag) = tag {
             self.history.check_tag(tag)?;
         }
+        let mut laps = Laps::start();
+        self.unsettled = true;
         let halves = &mut self.halves;
+        let held = self.execs.hold_input();
         let mut frozen = halves.engine.freeze()?;
-        let state = capture(&mut frozen, &mut halves.tracker, &self.execs, &halves.sandbox)?;
+        laps.lap("freeze");
+        let state = capture(
+            &mut frozen,
+            &mut halves.tracker,
+            &self.execs,
+            &halves.sandbox,
+            &mut laps,
+        )?;
         let cost = frozen.thaw();
+        drop(held);
+        laps.lap("thaw");
+        laps.within("processes", &cost.phases);
         let id = CheckpointId::from_bits((self.surroundings.random)());
         let line = self.enter(id, state, &cost, message, true);
         if let Some(tag) = tag {
             self.history.tag(id, tag)?;
         }
         let line = self.history.line(id).unwrap_or(line);
-        let timing = timing(arrived, &cost, self.halves.tracker.cost());
+        laps.lap("enter");
+        let timing = Timing {
+            stop: cost.stop,
+            total: arrived.elapsed(),
+            phases: laps.finish(),
+        };
         self.bytes = cost.bytes + self.halves.tracker.cost().bytes;
         Ok(Outcome::Checkpointed {
             line,
@@ -136,19 +161,5 @@ impl Driver {
             .add(line.clone(), state.into(), cost.bytes + file_bytes, advance);
         self.unweighed.push(id);
         line
-    }
-}
-
-/// The three clocks' parts that are known here.
-pub(crate) fn timing(arrived: Instant, cost: &engine::Cost, files: &files::Cost) -> Timing {
-    let processes = cost.phases.iter().map(|(name, time)| ((*name).to_owned(), *time));
-    let files = files
-        .phases
-        .iter()
-        .map(|(name, time)| (format!("files: {name}"), *time));
-    Timing {
-        stop: cost.stop,
-        total: arrived.elapsed(),
-        phases: processes.chain(files).collect(),
     }
 }

@@ -30,6 +30,10 @@ pub struct Ids {
     pub count: u32,
 }
 
+/// `f_type` of `/proc` and of `/sys`.
+const PROC_MAGIC: i64 = 0x9fa0;
+const SYSFS_MAGIC: i64 = 0x6265_6572;
+
 /// What an id that has no number on the other side becomes.
 const NOBODY: u32 = 65534;
 
@@ -49,14 +53,20 @@ impl Ids {
 /// Opens what `path` is inside, as a handle that can do nothing.
 fn resolve(root: BorrowedFd<'_>, path: &[u8], more: OFlags, what: &[u8]) -> Result<OwnedFd, TimelineError> {
     let flags = OFlags::PATH | OFlags::CLOEXEC | more;
-    openat2(
-        root,
-        path,
-        flags,
-        Mode::empty(),
-        ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS,
-    )
-    .map_err(|errno| refused(what, errno))
+    let how = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
+    let found = openat2(root, path, flags, Mode::empty(), how).map_err(|errno| refused(what, errno))?;
+    let kind = rustix::fs::fstatfs(&found)
+        .map_err(|errno| refused(what, errno))?
+        .f_type;
+    if kind == PROC_MAGIC || kind == SYSFS_MAGIC {
+        // To open such a file is to act, with our rights.
+        let path = String::from_utf8_lossy(what).into_owned();
+        return Err(TimelineError::CopyRefused {
+            path,
+            why: "it is the kernel's and not a file".to_owned(),
+        });
+    }
+    Ok(found)
 }
 
 /// A path inside, relative to the root and never empty.

@@ -27,6 +27,7 @@ use crate::execs::Execs;
 use crate::halves::{Halves, take_exits};
 use crate::handle::{BoxState, Window};
 use crate::history::History;
+use crate::laps::Laps;
 use crate::queue::{Job, Queue};
 use crate::{Surroundings, error};
 
@@ -200,10 +201,17 @@ impl Driver {
             Some(to) => Arc::clone(self.history.state(self.history.resolve(to)?)?),
             None => {
                 let halves = &mut self.halves;
-                let mut frozen = halves.engine.freeze()?;
-                let state = capture(&mut frozen, &mut halves.tracker, &self.execs, &halves.sandbox)?;
-                drop(frozen);
                 self.unsettled = true;
+                let _held = self.execs.hold_input();
+                let mut frozen = halves.engine.freeze()?;
+                let state = capture(
+                    &mut frozen,
+                    &mut halves.tracker,
+                    &self.execs,
+                    &halves.sandbox,
+                    &mut Laps::start(),
+                )?;
+                frozen.thaw();
                 Arc::new(state)
             }
         };

@@ -283,6 +283,11 @@ impl Execs {
         }
     }
 
+    /// Lets no input through until the guard goes: from before a capture or a rollback until the thaw.
+    pub fn hold_input(&self) -> impl Drop + '_ {
+        self.pump.hold_input()
+    }
+
     /// Reads everything that is in the streams. Called while the box stands still: afterwards what was printed and
     /// what is in the process image are one cut.
     pub fn drain(&self) {

@@ -6,12 +6,13 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStringExt;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 
 use engine::{Engine, Membership};
 use files::{Roots, Tracker};
 use linux::SysError;
 use rustix::fs::{Mode, OFlags};
-use sandbox::{Dirs, ExecRequest, ExitStatus, ROOT_PREFIX, Sandbox, Spec, Stdio};
+use sandbox::{Dirs, ExecRequest, ExitStatus, ROOT_PREFIX, Sandbox, SandboxError, Spec, Stdio};
 
 use crate::command::ExecSpec;
 use crate::copy::Ids;
@@ -27,7 +28,7 @@ const BLOBS: &str = "blobs";
 /// The parts of one box.
 #[derive(Debug)]
 pub(crate) struct Halves {
-    pub(crate) sandbox: Sandbox,
+    pub(crate) sandbox: Rc<Sandbox>,
     pub(crate) engine: Engine,
     pub(crate) tracker: Tracker,
     directory: PathBuf,
@@ -42,7 +43,7 @@ impl Halves {
             let builder = DirBuilder::new().recursive(true).mode(0o700).create(made);
             builder.map_err(|error| SysError::io("mkdir", made.display(), &error))?;
         }
-        let sandbox = Sandbox::spawn(spec, &dirs)?;
+        let sandbox = Rc::new(Sandbox::spawn(spec, &dirs)?);
         let roots = Roots {
             upper: open_directory(&dirs.tree())?,
             merged: copy_of(sandbox.overlay())?,
@@ -63,7 +64,9 @@ impl Halves {
             init_host_pid: sandbox.init_host_pid(),
             cgroup: sandbox.cgroup().map(Path::to_owned),
         };
-        let engine = Engine::new(membership, config)?;
+        let mut engine = Engine::new(membership, config)?;
+        let chooser = Rc::clone(&sandbox);
+        engine.set_last_pid_with(Box::new(move |last| chooser.set_last_pid(last).map_err(kernel_error)));
         Ok(Self {
             sandbox,
             engine,
@@ -128,12 +131,13 @@ impl Halves {
     /// Ends the box and removes everything of it.
     pub(crate) fn take_down(self) -> Result<(), TimelineError> {
         let Self {
-            mut sandbox,
+            sandbox,
             engine,
             tracker,
             directory,
         } = self;
         drop((engine, tracker));
+        let mut sandbox = Rc::into_inner(sandbox).expect("only the engine had another");
         sandbox.teardown()?;
         drop(sandbox);
         for part in [ROOT, BLOBS] {
@@ -163,6 +167,14 @@ pub(crate) fn take_exits(sandbox: &Sandbox, execs: &Execs) -> bool {
             Ok(None) => return true,
             Err(_) => return false,
         }
+    }
+}
+
+/// What the engine hears when PID 1 cannot choose the next number.
+fn kernel_error(error: SandboxError) -> SysError {
+    match error {
+        SandboxError::Kernel { source, .. } => source,
+        _ => SysError::new("ns_last_pid", "the box", rustix::io::Errno::SRCH.raw_os_error()),
     }
 }
 

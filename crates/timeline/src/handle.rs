@@ -1,7 +1,7 @@
 //! What everybody else holds of a sandbox: a door to its driver, and a window on what is known without asking it.
 
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 use std::time::Instant;
 
@@ -160,7 +160,7 @@ impl Handle {
         let mut summary = self.window.lock().clone();
         let running = |line: &ExecLine| line.state == crate::output::ExecState::Running;
         summary.running_count = self.execs.lines().iter().filter(|line| running(line)).count();
-        if let Some(count) = self.window.cgroup.as_ref().and_then(process_count) {
+        if let Some(count) = self.window.cgroup.as_deref().and_then(process_count) {
             summary.process_count = count;
         }
         summary
@@ -168,7 +168,7 @@ impl Handle {
 }
 
 /// Processes in a cgroup, without PID 1 of the box.
-fn process_count(cgroup: &PathBuf) -> Option<u32> {
+fn process_count(cgroup: &Path) -> Option<u32> {
     let text = std::fs::read_to_string(cgroup.join("cgroup.procs")).ok()?;
     u32::try_from(text.lines().count()).ok()?.checked_sub(1)
 }

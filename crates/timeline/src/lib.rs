@@ -17,6 +17,7 @@ mod halves;
 pub mod handle;
 pub mod history;
 mod inspect;
+mod laps;
 pub mod output;
 mod pump;
 mod queue;

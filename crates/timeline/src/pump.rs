@@ -7,7 +7,7 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::os::fd::OwnedFd;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockWriteGuard, Weak};
 use std::thread::JoinHandle;
 
 use linux::SysError;
@@ -26,6 +26,8 @@ struct Shared {
     epoll: OwnedFd,
     stop: OwnedFd,
     table: Mutex<HashMap<u64, Weak<Exec>>>,
+    /// Shut while a box stands still: nothing may go in between the capture of a pipe and the note of what waits.
+    gate: RwLock<()>,
 }
 
 /// The reader thread of a box. Ends with its value.
@@ -54,6 +56,7 @@ impl Pump {
             epoll,
             stop,
             table: Mutex::default(),
+            gate: RwLock::new(()),
         });
         let of_thread = Arc::clone(&shared);
         let thread = std::thread::Builder::new()
@@ -78,6 +81,11 @@ impl Pump {
     /// Watches again what had no writer (a rollback may have brought it back) and what waits to go in.
     pub(crate) fn rewatch(&self, key: u64, streams: &Streams) {
         Slot::ALL.iter().for_each(|slot| self.shared.set(key, *slot, streams));
+    }
+
+    /// Lets no input through until the guard goes.
+    pub(crate) fn hold_input(&self) -> RwLockWriteGuard<'_, ()> {
+        self.shared.gate.write().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Forgets a command whose streams are closed.
@@ -144,6 +152,9 @@ impl Shared {
     }
 
     fn serve(&self, key: u64, slot: Slot, exec: &Exec) {
+        // Before the streams: the driver takes the two in this order.
+        let feeds = slot == Slot::Stdin || slot == Slot::Master;
+        let _open = feeds.then(|| self.gate.read().unwrap_or_else(PoisonError::into_inner));
         let mut streams = exec.streams();
         if slot == Slot::Stdin || (slot == Slot::Master && streams.is_pending()) {
             streams.flush();

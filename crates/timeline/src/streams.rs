@@ -2,7 +2,7 @@
 //! a bounded queue until the command reads. All calls are non-blocking; the waiting is done by `pump`.
 
 use std::collections::VecDeque;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 use image::ExecId;
 use linux::SysError;
@@ -48,10 +48,12 @@ impl Slot {
     pub(crate) const ALL: [Self; 4] = [Self::Stdin, Self::Stdout, Self::Stderr, Self::Master];
 }
 
-/// What a checkpoint keeps of a command's input: its pipe's bytes are in the process image.
+/// What a checkpoint keeps of a command's input. The bytes in its pipe are ours to keep, too: to the process image a
+/// pipe with its other end outside is the outside's.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct InputMark {
     open: bool,
+    unread: Vec<u8>,
     pending: Vec<u8>,
     closing: bool,
 }
@@ -62,6 +64,8 @@ pub(crate) struct Streams {
     ends: Ends,
     /// The process, to signal it; `None` when it has ended.
     process: Option<OwnedFd>,
+    /// What was put into the pipe and may still be there.
+    sent: VecDeque<u8>,
     pending: VecDeque<u8>,
     closing: bool,
     /// The pipe of standard input, to know it again.
@@ -75,6 +79,7 @@ impl Streams {
         let mut streams = Self {
             ends,
             process,
+            sent: VecDeque::new(),
             pending: VecDeque::new(),
             closing: false,
             stdin_inode: None,
@@ -190,7 +195,7 @@ impl Streams {
                 break;
             };
             match rustix::io::write(input, self.pending.as_slices().0) {
-                Ok(count) => drop(self.pending.drain(..count)),
+                Ok(count) => self.was_sent(count),
                 Err(Errno::INTR) => {}
                 Err(Errno::AGAIN) => return true,
                 Err(_) => {
@@ -205,6 +210,20 @@ impl Streams {
             self.closing = false;
         }
         false
+    }
+
+    fn was_sent(&mut self, count: usize) {
+        let bytes: Vec<u8> = self.pending.drain(..count).collect();
+        if self.ends.stdin.is_some() {
+            self.sent.extend(bytes);
+            self.forget_read();
+        }
+    }
+
+    /// Keeps of what was sent only what the pipe still holds.
+    fn forget_read(&mut self) {
+        let unread = self.ends.stdin.as_ref().map_or(0, in_pipe);
+        self.sent.drain(..self.sent.len().saturating_sub(unread));
     }
 
     fn input(&self) -> Option<BorrowedFd<'_>> {
@@ -225,9 +244,11 @@ impl Streams {
     }
 
     /// What a checkpoint keeps.
-    pub(crate) fn mark(&self) -> InputMark {
+    pub(crate) fn mark(&mut self) -> InputMark {
+        self.forget_read();
         InputMark {
             open: self.ends.stdin.is_some(),
+            unread: self.sent.iter().copied().collect(),
             pending: self.pending.iter().copied().collect(),
             closing: self.closing,
         }
@@ -240,9 +261,31 @@ impl Streams {
         self.closing = mark.closing;
         if !mark.open {
             self.close(Slot::Stdin);
-        } else if self.ends.stdin.is_none() {
+            self.sent.clear();
+            return;
+        }
+        if self.ends.stdin.is_none() {
             self.ends.stdin = self.reopen(host_pid);
         }
+        self.refill(&mark.unread);
+    }
+
+    /// Makes the pipe hold `unread` and nothing else. Nobody is waiting for input where there is some to put back.
+    fn refill(&mut self, unread: &[u8]) {
+        self.forget_read();
+        if self.sent == unread {
+            return;
+        }
+        let Some(stdin) = &self.ends.stdin else { return };
+        let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let path = format!("/proc/self/fd/{}", stdin.as_raw_fd());
+        if let Ok(reader) = rustix::fs::open(path, flags, rustix::fs::Mode::empty()) {
+            let mut buffer = vec![0; in_pipe(stdin)];
+            // Both are as large as the pipe and it does not change: they do all in one go.
+            rustix::io::read(&reader, &mut buffer).ok();
+            rustix::io::write(stdin, unread).ok();
+        }
+        self.sent = unread.iter().copied().collect();
     }
 
     fn reopen(&self, host_pid: u32) -> Option<OwnedFd> {
@@ -278,4 +321,12 @@ impl Streams {
         rustix::termios::tcsetwinsize(master, size)
             .map_err(|errno| SysError::rustix("TIOCSWINSZ", format!("terminal of {exec}"), errno).into())
     }
+}
+
+/// Bytes that wait in a pipe.
+fn in_pipe(end: &OwnedFd) -> usize {
+    rustix::io::ioctl_fionread(end)
+        .ok()
+        .and_then(|count| usize::try_from(count).ok())
+        .unwrap_or(0)
 }

@@ -102,24 +102,6 @@ pub(crate) const STAGES: &[&str] = &[
     "exec",
     "memory",
 ];
-/// Index of a stage by its name; `0` (unknown) when it is not in the table.
-pub(crate) const fn stage(name: &str) -> u32 {
-    let mut index = 0;
-    while index < STAGES.len() {
-        let (left, right) = (STAGES[index].as_bytes(), name.as_bytes());
-        if left.len() == right.len() {
-            let mut at = 0;
-            while at < left.len() && left[at] == right[at] {
-                at += 1;
-            }
-            if at == left.len() {
-                return index as u32;
-            }
-        }
-        index += 1;
-    }
-    0
-}
 /// Longest message either side sends.
 pub(crate) const MESSAGE_BYTES_MAX: usize = 16 * 1024;
 /// Most descriptors beside one message.

@@ -2,8 +2,8 @@
 //! mounted, `/dev`, `/proc`, `/sys`, volumes. It runs once, as PID 1, before any command exists; it decides nothing about
 //! the layers of the root, which the daemon composed.
 
-use crate::protocol::{SETUP_PRIVILEGED, stage};
-use crate::sys::{self, sys};
+use crate::protocol::SETUP_PRIVILEGED;
+use crate::sys::{self, stage, sys};
 
 /// Descriptors that come out of the building.
 pub struct Made {
@@ -60,20 +60,46 @@ const MASKED_FILES: &[&[u8]] = &[
 ];
 
 /// Directories that tell about the host; covered by an empty read-only tmpfs.
-const MASKED_DIRECTORIES: &[&[u8]] =
-    &[b"proc/acpi\0", b"proc/scsi\0", b"sys/firmware\0", b"sys/kernel/security\0", b"sys/fs/cgroup\0"];
+const MASKED_DIRECTORIES: &[&[u8]] = &[
+    b"proc/acpi\0",
+    b"proc/scsi\0",
+    b"sys/firmware\0",
+    b"sys/kernel/security\0",
+    b"sys/fs/cgroup\0",
+];
 
 /// Parts of `/proc` that set things; read-only as docker has them.
-const READ_ONLY: &[&[u8]] =
-    &[b"proc/bus\0", b"proc/fs\0", b"proc/irq\0", b"proc/sys\0", b"proc/sysrq-trigger\0", b"proc/asound\0"];
+const READ_ONLY: &[&[u8]] = &[
+    b"proc/bus\0",
+    b"proc/fs\0",
+    b"proc/irq\0",
+    b"proc/sys\0",
+    b"proc/sysrq-trigger\0",
+    b"proc/asound\0",
+];
 
 fn check(name: &str, result: isize) -> Result<isize, Failure> {
-    if result < 0 { Err((stage(name), -result as i32)) } else { Ok(result) }
+    if result < 0 {
+        Err((stage(name), -result as i32))
+    } else {
+        Ok(result)
+    }
 }
 
 fn mount(source: &[u8], target: &[u8], kind: &[u8], flags: usize, data: &[u8]) -> isize {
-    let data = if data.is_empty() { core::ptr::null() } else { sys::zero_ended(data) };
-    sys!(sys::MOUNT, sys::zero_ended(source), sys::zero_ended(target), sys::zero_ended(kind), flags, data)
+    let data = if data.is_empty() {
+        core::ptr::null()
+    } else {
+        sys::zero_ended(data)
+    };
+    sys!(
+        sys::MOUNT,
+        sys::zero_ended(source),
+        sys::zero_ended(target),
+        sys::zero_ended(kind),
+        flags,
+        data
+    )
 }
 
 /// Follows the request `[SETUP, flags, hostname_len, prefix_len, volume_count]…` (see `protocol`).
@@ -85,14 +111,21 @@ pub fn build(request: &[u8], fds: &[i32]) -> Result<Made, Failure> {
     let prefix_len = sys::word(request, 3) as usize;
     let volume_count = sys::word(request, 4) as usize;
     let hostname = request.get(HEAD..HEAD + hostname_len).ok_or(bad)?;
-    let prefix = request.get(HEAD + hostname_len..HEAD + hostname_len + prefix_len).ok_or(bad)?;
+    let prefix = request
+        .get(HEAD + hostname_len..HEAD + hostname_len + prefix_len)
+        .ok_or(bad)?;
     let volumes = request.get(HEAD + hostname_len + prefix_len..).ok_or(bad)?;
-    let [events, overlay, volume_fds @ ..] = fds else { return Err(bad) };
+    let [events, overlay, volume_fds @ ..] = fds else {
+        return Err(bad);
+    };
     if volume_fds.len() != volume_count {
         return Err(bad);
     }
     become_root()?;
-    check("private mounts", mount(b"none\0", b"/\0", b"none\0", MS_REC | MS_PRIVATE, b""))?;
+    check(
+        "private mounts",
+        mount(b"none\0", b"/\0", b"none\0", MS_REC | MS_PRIVATE, b""),
+    )?;
     check("cgroup namespace", sys!(sys::UNSHARE, sys::CLONE_NEWCGROUP))?;
     loopback_up()?;
     check("hostname", sys!(sys::SETHOSTNAME, hostname.as_ptr(), hostname.len()))?;
@@ -107,6 +140,8 @@ pub fn build(request: &[u8], fds: &[i32]) -> Result<Made, Failure> {
     for _ in 0..3 {
         check("open descriptors", sys::open(b"/dev/null\0", sys::O_RDWR, 0))?;
     }
+    // What commands inherit.
+    sys!(sys::UMASK, 0o022);
     let path = |name: &[u8]| check("open descriptors", sys::open(name, sys::O_PATH, 0));
     Ok(Made {
         events: *events,
@@ -133,7 +168,10 @@ fn become_root() -> Result<(), Failure> {
 fn loopback_up() -> Result<(), Failure> {
     const SIOCSIFFLAGS: usize = 0x8914;
     const AF_INET_DGRAM_CLOEXEC: (usize, usize) = (2, 2 | 0o2000000);
-    let socket = check("loopback", sys!(sys::SOCKET, AF_INET_DGRAM_CLOEXEC.0, AF_INET_DGRAM_CLOEXEC.1, 0))?;
+    let socket = check(
+        "loopback",
+        sys!(sys::SOCKET, AF_INET_DGRAM_CLOEXEC.0, AF_INET_DGRAM_CLOEXEC.1, 0),
+    )?;
     let mut request = [0u8; 40];
     request[..2].copy_from_slice(b"lo");
     request[16] = 1 | 0x40; // IFF_UP, IFF_RUNNING
@@ -142,9 +180,19 @@ fn loopback_up() -> Result<(), Failure> {
     check("loopback", result).map(|_| ())
 }
 
-/// Puts the overlay over `/` and stands in the directory of it that is the box's root, itself a mount.
+/// Puts the overlay over the host's `/proc` and stands in the directory of it that is the box's root, itself a mount.
+///
+/// Not over `/`: the pivot stacks the host's root on the new one, and detaching what is on top would then detach only
+/// the overlay and leave the host's root at the box's `/..`.
 fn attach_root(overlay: i32, prefix: &[u8]) -> Result<(), Failure> {
-    let attach = sys!(sys::MOVE_MOUNT, overlay, c"".as_ptr(), sys::AT_FDCWD, c"/".as_ptr(), MOVE_MOUNT_F_EMPTY_PATH);
+    let attach = sys!(
+        sys::MOVE_MOUNT,
+        overlay,
+        c"".as_ptr(),
+        sys::AT_FDCWD,
+        c"/proc".as_ptr(),
+        MOVE_MOUNT_F_EMPTY_PATH
+    );
     check("attach root", attach)?;
     check("attach root", sys!(sys::FCHDIR, overlay))?;
     check("attach root", mount(prefix, prefix, b"none\0", MS_BIND, b""))?;
@@ -156,24 +204,59 @@ fn attach_root(overlay: i32, prefix: &[u8]) -> Result<(), Failure> {
 // From here to the pivot: absolute paths are the host's, relative ones the box's.
 
 fn make_dev() -> Result<(), Failure> {
-    check("mount /dev", mount(b"tmpfs\0", b"dev\0", b"tmpfs\0", MS_NOSUID | MS_NOEXEC, b"mode=755,size=1m\0"))?;
+    check(
+        "mount /dev",
+        mount(
+            b"tmpfs\0",
+            b"dev\0",
+            b"tmpfs\0",
+            MS_NOSUID | MS_NOEXEC,
+            b"mode=755,size=1m\0",
+        ),
+    )?;
     for (source, target) in DEVICES {
         let file = check("device nodes", sys::open(target, sys::O_CREAT | sys::O_WRONLY, 0o666))?;
         sys::close(file as i32);
         check("device nodes", mount(source, target, b"none\0", MS_BIND, b""))?;
     }
     for (to, link) in LINKS {
-        check("device nodes", sys!(sys::SYMLINKAT, sys::zero_ended(to), sys::AT_FDCWD, sys::zero_ended(link)))?;
+        check(
+            "device nodes",
+            sys!(
+                sys::SYMLINKAT,
+                sys::zero_ended(to),
+                sys::AT_FDCWD,
+                sys::zero_ended(link)
+            ),
+        )?;
     }
     for directory in [&b"dev/pts\0"[..], b"dev/shm\0", b"dev/mqueue\0"] {
-        check("mount /dev", sys!(sys::MKDIRAT, sys::AT_FDCWD, sys::zero_ended(directory), 0o755))?;
+        check(
+            "mount /dev",
+            sys!(sys::MKDIRAT, sys::AT_FDCWD, sys::zero_ended(directory), 0o755),
+        )?;
     }
     let options = b"newinstance,ptmxmode=0666,mode=0620,gid=5\0";
-    check("mount /dev/pts", mount(b"devpts\0", b"dev/pts\0", b"devpts\0", MS_NOSUID | MS_NOEXEC, options))?;
-    let shm = mount(b"shm\0", b"dev/shm\0", b"tmpfs\0", MS_NOSUID | MS_NODEV | MS_NOEXEC, b"mode=1777\0");
+    check(
+        "mount /dev/pts",
+        mount(b"devpts\0", b"dev/pts\0", b"devpts\0", MS_NOSUID | MS_NOEXEC, options),
+    )?;
+    let shm = mount(
+        b"shm\0",
+        b"dev/shm\0",
+        b"tmpfs\0",
+        MS_NOSUID | MS_NODEV | MS_NOEXEC,
+        b"mode=1777\0",
+    );
     check("mount /dev/shm", shm)?;
     // A kernel without POSIX queues is no reason to fail.
-    mount(b"mqueue\0", b"dev/mqueue\0", b"mqueue\0", MS_NOSUID | MS_NODEV | MS_NOEXEC, b"");
+    mount(
+        b"mqueue\0",
+        b"dev/mqueue\0",
+        b"mqueue\0",
+        MS_NOSUID | MS_NODEV | MS_NOEXEC,
+        b"",
+    );
     Ok(())
 }
 
@@ -189,11 +272,17 @@ fn make_proc(privileged: bool) -> Result<i32, Failure> {
     }
     let absent = |result: isize| if result == -sys::ENOENT { 0 } else { result };
     for file in MASKED_FILES {
-        check("mask /proc", absent(mount(b"/dev/null\0", file, b"none\0", MS_BIND, b"")))?;
+        check(
+            "mask /proc",
+            absent(mount(b"/dev/null\0", file, b"none\0", MS_BIND, b"")),
+        )?;
     }
     for directory in MASKED_DIRECTORIES {
         let data = b"size=0,mode=755,nr_inodes=1\0";
-        check("mask /proc", absent(mount(b"tmpfs\0", directory, b"tmpfs\0", quiet | MS_RDONLY, data)))?;
+        check(
+            "mask /proc",
+            absent(mount(b"tmpfs\0", directory, b"tmpfs\0", quiet | MS_RDONLY, data)),
+        )?;
     }
     for path in READ_ONLY {
         let bound = mount(path, path, b"none\0", MS_BIND | MS_REC, b"");
@@ -218,7 +307,10 @@ fn attach_volumes(mut list: &[u8], fds: &[i32]) -> Result<(), Failure> {
         make_target(target, is_dir)?;
         let flags = MOVE_MOUNT_F_EMPTY_PATH | 0x10; // follow links of the target, inside the box
         let to = sys::zero_ended(target);
-        check("volume", sys!(sys::MOVE_MOUNT, *fd, c"".as_ptr(), sys::AT_FDCWD, to, flags))?;
+        check(
+            "volume",
+            sys!(sys::MOVE_MOUNT, *fd, c"".as_ptr(), sys::AT_FDCWD, to, flags),
+        )?;
         sys::close(*fd);
     }
     Ok(())

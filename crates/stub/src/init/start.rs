@@ -3,7 +3,7 @@
 //! close-on-exec, so its plain end tells the daemon that the program runs.
 
 use crate::protocol::*;
-use crate::sys::{self, sys};
+use crate::sys::{self, stage, sys};
 
 /// The payload that the daemon laid out, mapped for reading.
 struct Payload {
@@ -26,7 +26,11 @@ pub fn become_command(len: usize, fds: &[i32]) -> ! {
     if at < 0 || len < HEAD_WORDS * 4 {
         fail(report, stage("memory"), -at);
     }
-    let payload = Payload { at: at as *const u8, len, report };
+    let payload = Payload {
+        at: at as *const u8,
+        len,
+        report,
+    };
     let flags = payload.head(HEAD_FLAGS);
     payload.check("session", sys!(sys::SETSID));
     for (target, source) in fds[2..5].iter().enumerate() {
@@ -39,7 +43,10 @@ pub fn become_command(len: usize, fds: &[i32]) -> ! {
     let unblocked = 0u64;
     sys!(sys::RT_SIGPROCMASK, 2, &raw const unblocked, 0, 8);
     drop_rights(&payload, flags);
-    payload.check("working directory", sys!(sys::CHDIR, payload.string(payload.head(HEAD_CWD_AT))));
+    payload.check(
+        "working directory",
+        sys!(sys::CHDIR, payload.string(payload.head(HEAD_CWD_AT))),
+    );
     const PR_SET_DUMPABLE: usize = 4;
     sys!(sys::PRCTL, PR_SET_DUMPABLE, 1);
     if flags & START_NO_NEW_PRIVS != 0 {
@@ -49,10 +56,15 @@ pub fn become_command(len: usize, fds: &[i32]) -> ! {
     let (argv, envp) = payload.vectors();
     let filter_count = payload.head(HEAD_FILTER_COUNT);
     if filter_count > 0 {
-        let program =
-            Program { count: filter_count as u16, at: payload.at.wrapping_add(payload.head(HEAD_FILTER_AT) as usize) };
+        let program = Program {
+            count: filter_count as u16,
+            at: payload.at.wrapping_add(payload.head(HEAD_FILTER_AT) as usize),
+        };
         const SECCOMP_SET_MODE_FILTER: usize = 1;
-        payload.check("seccomp", sys!(sys::SECCOMP, SECCOMP_SET_MODE_FILTER, 0, &raw const program));
+        payload.check(
+            "seccomp",
+            sys!(sys::SECCOMP, SECCOMP_SET_MODE_FILTER, 0, &raw const program),
+        );
     }
     let errno = execute(&payload, argv, envp);
     fail(report, stage("exec"), errno)
@@ -106,7 +118,11 @@ fn execute(payload: &Payload, argv: *const usize, envp: *const usize) -> isize {
         candidate[directory.len()] = b'/';
         candidate[directory.len() + 1..total].copy_from_slice(name);
         candidate[total] = 0;
-        let path: &[u8] = if directory.is_empty() { &candidate[1..] } else { &candidate };
+        let path: &[u8] = if directory.is_empty() {
+            &candidate[1..]
+        } else {
+            &candidate
+        };
         match -sys!(sys::EXECVE, path.as_ptr(), argv, envp) {
             sys::ENOENT | sys::ENOTDIR => {}
             sys::EACCES => errno = sys::EACCES,

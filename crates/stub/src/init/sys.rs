@@ -74,6 +74,7 @@ pub const SIGNALFD4: usize = 289;
 pub const SECCOMP: usize = 317;
 pub const MOVE_MOUNT: usize = 429;
 pub const CLONE3: usize = 435;
+pub const CLOSE_RANGE: usize = 436;
 
 pub const AT_FDCWD: isize = -100;
 pub const O_WRONLY: usize = 1;
@@ -190,8 +191,13 @@ const MSG_CMSG_CLOEXEC: usize = 0x4000_0000;
 
 /// Receives one message and its descriptors. The first is the number of bytes (0: the other side is gone) or `-errno`.
 pub fn receive(socket: i32, bytes: &mut [u8], fds: &mut [i32; FDS_MAX]) -> (isize, usize) {
-    let mut control = Control { bytes: [0; CMSG_HEAD + FDS_MAX * 4] };
-    let mut iov = IoVec { base: bytes.as_mut_ptr(), len: bytes.len() };
+    let mut control = Control {
+        bytes: [0; CMSG_HEAD + FDS_MAX * 4],
+    };
+    let mut iov = IoVec {
+        base: bytes.as_mut_ptr(),
+        len: bytes.len(),
+    };
     let mut head = MsgHdr {
         name: 0,
         name_len: 0,
@@ -218,7 +224,9 @@ pub fn receive(socket: i32, bytes: &mut [u8], fds: &mut [i32; FDS_MAX]) -> (isiz
 
 /// Sends one message of words and descriptors without ever waiting.
 pub fn send(socket: i32, words: &[u32], fds: &[i32]) -> isize {
-    let mut control = Control { bytes: [0; CMSG_HEAD + FDS_MAX * 4] };
+    let mut control = Control {
+        bytes: [0; CMSG_HEAD + FDS_MAX * 4],
+    };
     let held = CMSG_HEAD + fds.len() * 4;
     control.bytes[0] = held as u8;
     control.bytes[1] = (held >> 8) as u8;
@@ -228,14 +236,21 @@ pub fn send(socket: i32, words: &[u32], fds: &[i32]) -> isize {
         let at = CMSG_HEAD + index * 4;
         control.bytes[at..at + 4].copy_from_slice(&fd.to_le_bytes());
     }
-    let mut iov = IoVec { base: words.as_ptr().cast_mut().cast(), len: size_of_val(words) };
+    let mut iov = IoVec {
+        base: words.as_ptr().cast_mut().cast(),
+        len: size_of_val(words),
+    };
     let with_fds = !fds.is_empty();
     let head = MsgHdr {
         name: 0,
         name_len: 0,
         iov: &raw mut iov,
         iov_len: 1,
-        control: if with_fds { (&raw mut control.bytes).cast() } else { core::ptr::null_mut() },
+        control: if with_fds {
+            (&raw mut control.bytes).cast()
+        } else {
+            core::ptr::null_mut()
+        },
         control_len: if with_fds { held } else { 0 },
         flags: 0,
     };
@@ -249,4 +264,23 @@ pub fn word(bytes: &[u8], index: usize) -> u32 {
         return 0;
     }
     u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
+}
+
+/// Index of a stage by its name; `0` (unknown) when it is not in the table.
+pub const fn stage(name: &str) -> u32 {
+    let mut index = 0;
+    while index < crate::protocol::STAGES.len() {
+        let (left, right) = (crate::protocol::STAGES[index].as_bytes(), name.as_bytes());
+        if left.len() == right.len() {
+            let mut at = 0;
+            while at < left.len() && left[at] == right[at] {
+                at += 1;
+            }
+            if at == left.len() {
+                return index as u32;
+            }
+        }
+        index += 1;
+    }
+    0
 }

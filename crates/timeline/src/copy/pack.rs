@@ -50,14 +50,11 @@ impl Packer<'_> {
     fn tree(&mut self, top: BorrowedFd<'_>, name: &Path) -> Result<(), TimelineError> {
         let mut todo = vec![PathBuf::new()];
         while let Some(below) = todo.pop() {
-            let inside = if below.as_os_str().is_empty() {
-                Path::new(".")
-            } else {
-                below.as_path()
-            };
+            let is_top = below.as_os_str().is_empty();
+            let inside = if is_top { Path::new(".") } else { below.as_path() };
             let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
             let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_XDEV;
-            let full = name.join(&below);
+            let full = if is_top { name.to_owned() } else { name.join(&below) };
             let handle = match openat2(top, inside, flags, Mode::empty(), resolve) {
                 Ok(handle) => handle,
                 // Gone since its directory was read, or another mount: not ours to copy.

@@ -114,7 +114,7 @@ fn everything_arrives_with_the_boxs_ids_and_comes_back_the_same() {
         })
         .collect();
     let expected = [
-        "Directory d/ 33",
+        "Directory d 33",
         "Fifo d/fifo 33",
         "Regular d/file 33",
         "Symlink d/link 33 -> /etc/passwd",
