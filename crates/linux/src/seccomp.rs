@@ -128,8 +128,11 @@ impl Code {
     }
 }
 
+/// Newer than the libc crate.
+const OPEN_TREE_ATTR: libc::c_long = 467;
+
 macro_rules! numbers {
-    ($($name:ident $value:path),* $(,)?) => {
+    ($($name:ident $value:expr),* $(,)?) => {
         /// The number of a call that a list may name.
         pub fn number(name: &str) -> Option<u32> {
             match name {
@@ -163,7 +166,7 @@ numbers! {
     sysfs libc::SYS_sysfs, syslog libc::SYS_syslog, umount2 libc::SYS_umount2,
     unshare libc::SYS_unshare, userfaultfd libc::SYS_userfaultfd, ustat libc::SYS_ustat,
     vhangup libc::SYS_vhangup, vmsplice libc::SYS_vmsplice, memfd_secret libc::SYS_memfd_secret,
-    landlock_restrict_self libc::SYS_landlock_restrict_self, mseal libc::SYS_mseal,
+    landlock_restrict_self libc::SYS_landlock_restrict_self, mseal libc::SYS_mseal, open_tree_attr OPEN_TREE_ATTR,
 }
 
 #[cfg(test)]

@@ -76,6 +76,21 @@ pub enum Streams {
     Terminal(OwnedFd),
 }
 
+impl Streams {
+    /// Tells a terminal its size; the programs on it get SIGWINCH.
+    ///
+    /// # Errors
+    /// `Invalid` when the streams are pipes.
+    pub fn resize(&self, rows: u16, columns: u16) -> Result<(), SandboxError> {
+        match self {
+            Streams::Terminal(terminal) => {
+                linux::pty::resize(terminal.as_fd(), rows, columns).step("resize the terminal")
+            }
+            Streams::Pipes { .. } => Err(SandboxError::Invalid("only a terminal has a size".to_owned())),
+        }
+    }
+}
+
 /// A command that runs.
 #[derive(Debug)]
 pub struct Started {
@@ -83,6 +98,9 @@ pub struct Started {
     pub pid_inside: u32,
     /// Its pid outside; 0 when it has ended already.
     pub host_pid: u32,
+    /// A handle on this very process: signals through it can hit no other. It says nothing about the command that a
+    /// rollback makes again.
+    pub pidfd: OwnedFd,
     /// The daemon's ends of its streams.
     pub streams: Streams,
 }
@@ -150,16 +168,18 @@ impl Sandbox {
         };
         let pid_inside = answer.word(2);
         let errno = i32::try_from(answer.word(1)).unwrap_or(i32::MAX);
-        let (0, Some(pidfd)) = (errno, answer.fds.first()) else {
+        let (0, Some(pidfd)) = (errno, answer.fds.into_iter().next()) else {
             return Err(failed("fork", errno));
         };
+        let host_pid = host_pid_of(&pidfd)?;
         if let Some((stage, errno)) = read_report(report) {
             self.stillborn.lock().expect("no panic while held").insert(pid_inside);
             return Err(failed(stage_name(stage), errno));
         }
         Ok(Started {
             pid_inside,
-            host_pid: host_pid_of(pidfd)?,
+            host_pid,
+            pidfd,
             streams,
         })
     }

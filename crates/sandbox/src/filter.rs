@@ -1,6 +1,9 @@
 //! The seccomp list of a box, `filter/default.json`: one call and one reason a line. Everything not named is allowed, up
 //! to the highest number that was looked at when the list was written; newer calls answer `ENOSYS`.
 //!
+//! `ptrace` and `process_vm_*` stay: debuggers work inside, since kernel 4.8 a tracer cannot get a call past the filter, and
+//! PID 1 has rights that no process of the box may trace. (A traced process cannot be captured, which the engine says.)
+//!
 //! The engine makes calls in the box's processes, and where it may not suspend their filter (a daemon that is itself
 //! filtered) these must pass: the test below names them.
 

@@ -82,6 +82,7 @@ impl Sandbox {
         let overlay = make_root(&lowers, dirs)?;
         let kept = duplicate(&overlay)?;
         let volumes = make_volumes(&spec.volumes, mapping.as_ref())?;
+        unprotect(host_pid)?;
         let held = limits::hold(spec, &hierarchies, &mut newborn.groups, host_pid)?;
         let (events, their_events) = Control::pair()?;
         let ready = set_up(spec, &control, their_events, overlay, volumes)?;
@@ -154,13 +155,37 @@ fn duplicate(fd: &OwnedFd) -> Result<OwnedFd, SandboxError> {
 fn make_root(lowers: &[OwnedFd], dirs: &Dirs) -> Result<OwnedFd, SandboxError> {
     let lowers = lowers.iter().map(duplicate).collect::<Result<Vec<_>, _>>()?;
     let staging = dirs.staging();
-    mount_overlay(Overlay {
+    let mounted = mount_overlay(Overlay {
         staging: &staging,
         lowers,
         upper: "../tree",
         work: "../work",
-    })
-    .step("mount the root")
+    });
+    if mounted.as_ref().is_err_and(|error| error.errno == libc::ELOOP) {
+        let why = format!(
+            "it contains the state directory {} or the other way round",
+            dirs.base.display()
+        );
+        return Err(SandboxError::Image {
+            image: "of this box".to_owned(),
+            why,
+        });
+    }
+    mounted.step("mount the root")
+}
+
+/// A daemon that is protected from the OOM killer does not pass that on to its boxes.
+fn unprotect(host_pid: u32) -> Result<(), SandboxError> {
+    let path = format!("/proc/{host_pid}/oom_score_adj");
+    let score = std::fs::read_to_string(&path)
+        .map_err(|e| SysError::io("read", &path, &e))
+        .step("reset the OOM score")?;
+    if score.trim().starts_with('-') {
+        std::fs::write(&path, "0")
+            .map_err(|e| SysError::io("write", &path, &e))
+            .step("reset the OOM score")?;
+    }
+    Ok(())
 }
 
 fn mapped_clone(path: &Path, mapping: Option<&OwnedFd>) -> Result<OwnedFd, SysError> {

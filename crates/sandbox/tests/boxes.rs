@@ -185,10 +185,7 @@ fn a_terminal_is_the_boxes_own_and_controls() {
         ..ExecRequest::new(["bash", "--norc", "-i"])
     };
     let started = a_box.sandbox.exec(&request).expect("start bash");
-    let Streams::Terminal(controller) = started.streams else {
-        panic!("a terminal was asked for")
-    };
-    let mut typist = common::Typist::new(controller);
+    let mut typist = common::Typist::new(started.streams);
     typist.type_and_wait("PS1=REA''DY\r", "READY");
     typist.type_and_wait("python3 /tmp/job.py\r", "started\r\n");
     typist.type_and_wait("once\r", "got once\r\n");

@@ -354,6 +354,16 @@ fn a_directory_is_an_image() {
     );
     a_box.end();
 
+    let inner = root.join("state");
+    std::fs::create_dir(&inner).expect("make a directory");
+    let overlapping = sandbox::Spec {
+        image: Image::Directory(root.clone()),
+        ..spec("overlapping")
+    };
+    let error = sandbox::Sandbox::spawn(&overlapping, &sandbox::Dirs::new(&inner)).expect_err("layers overlap");
+    assert!(matches!(error, sandbox::SandboxError::Image { .. }), "{error}");
+    std::fs::remove_dir_all(&inner).expect("remove it");
+
     let tar = root.with_extension("tar");
     let target = root.with_extension("unpacked");
     let made = Command::new("tar")

@@ -3,7 +3,7 @@
 
 use std::fs::File;
 use std::io::{Read, Write};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
@@ -150,14 +150,20 @@ pub(crate) fn check_nothing_left(spec: &Spec, dirs: &Dirs) {
 
 /// Types on a terminal and waits for what it shows.
 pub(crate) struct Typist {
+    streams: Streams,
     terminal: File,
     shown: String,
 }
 
 impl Typist {
-    pub(crate) fn new(terminal: OwnedFd) -> Self {
+    pub(crate) fn new(streams: Streams) -> Self {
+        let Streams::Terminal(controller) = &streams else {
+            panic!("a terminal was asked for")
+        };
+        let terminal = File::from(controller.try_clone().expect("duplicate a descriptor"));
         Self {
-            terminal: File::from(terminal),
+            streams,
+            terminal,
             shown: String::new(),
         }
     }
@@ -188,7 +194,7 @@ impl Typist {
     }
 
     pub(crate) fn resize(&self, rows: u16, columns: u16) {
-        linux::pty::resize(self.terminal.as_fd(), rows, columns).expect("resize");
+        self.streams.resize(rows, columns).expect("resize");
     }
 }
 
