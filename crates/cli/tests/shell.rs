@@ -24,11 +24,22 @@ impl Screen {
         unlockpt(&master).unwrap();
         let name = ptsname(&master, Vec::new()).unwrap();
         let slave = rustix::fs::open(name, OFlags::RDWR | OFlags::NOCTTY, Mode::empty()).unwrap();
-        (Self { master: File::from(master), seen: String::new() }, slave)
+        (
+            Self {
+                master: File::from(master),
+                seen: String::new(),
+            },
+            slave,
+        )
     }
 
     fn size(&self, rows: u16, columns: u16) {
-        let size = Winsize { ws_row: rows, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };
+        let size = Winsize {
+            ws_row: rows,
+            ws_col: columns,
+            ws_xpixel: 0,
+            ws_ypixel: 0,
+        };
         tcsetwinsize(&self.master, size).unwrap();
     }
 
@@ -44,7 +55,10 @@ impl Screen {
                 self.seen.drain(..at + text.len());
                 return;
             }
-            let got = self.master.read(&mut buffer).unwrap_or_else(|error| panic!("{error}; seen: {}", self.seen));
+            let got = self
+                .master
+                .read(&mut buffer)
+                .unwrap_or_else(|error| panic!("{error}; seen: {}", self.seen));
             self.seen += &String::from_utf8_lossy(&buffer[..got]);
         }
     }
@@ -59,7 +73,12 @@ fn an_interactive_shell() {
     let before = tcgetattr(&slave).unwrap();
     let mut command = daemon.program();
     let end = || slave.try_clone().unwrap();
-    command.args(["shell", "work"]).env("TERM", "dumb").stdin(end()).stdout(end()).stderr(end());
+    command
+        .args(["shell", "work"])
+        .env("TERM", "dumb")
+        .stdin(end())
+        .stdout(end())
+        .stderr(end());
     let mut child = command.spawn().unwrap();
 
     // The answers differ from what is typed, so that an echo is not taken for one.

@@ -19,10 +19,15 @@ fn with_box() -> Option<Daemon> {
 #[test]
 fn create_ls_inspect_rm() {
     let Some(daemon) = Daemon::start() else { return };
-    let id = daemon.ok(&["create", "--name", "work", "--mem", "512M", "--pids", "100", "-e", "A=b", "-w", "/srv"]);
+    let id = daemon.ok(&[
+        "create", "--name", "work", "--mem", "512M", "--pids", "100", "-e", "A=b", "-w", "/srv",
+    ]);
     let id = id.trim();
     assert!(id.starts_with("sbx_"), "{id}");
-    assert_eq!(daemon.ok(&["exec", "work", "--", "sh", "-c", "echo $A; pwd"]), "b\n/srv\n");
+    assert_eq!(
+        daemon.ok(&["exec", "work", "--", "sh", "-c", "echo $A; pwd"]),
+        "b\n/srv\n"
+    );
     let list = daemon.json(&["ls"]);
     assert_eq!(list["sandboxes"][0]["name"], "work");
     assert_eq!(list["sandboxes"][0]["state"], "running");
@@ -76,14 +81,30 @@ fn exec_ends_as_its_command_does() {
     assert_eq!(daemon.run(&["exec", "work", "--", "sh", "-c", "kill -9 $$"]).code, 137);
     assert_eq!(daemon.run(&["exec", "work", "--", "no-such-program"]).code, 127);
     assert_eq!(daemon.run(&["exec", "work", "--", "/etc/passwd"]).code, 126);
-    let said = daemon.run(&["exec", "-e", "A=1", "-w", "/tmp", "-u", "1:1", "work", "--", "sh", "-c", "echo $A $PWD; id -u"]);
+    let said = daemon.run(&[
+        "exec",
+        "-e",
+        "A=1",
+        "-w",
+        "/tmp",
+        "-u",
+        "1:1",
+        "work",
+        "--",
+        "sh",
+        "-c",
+        "echo $A $PWD; id -u",
+    ]);
     assert_eq!(said.out, "1 /tmp\n1\n");
 }
 
 #[test]
 fn exec_carries_every_byte_both_ways() {
     let Some(daemon) = with_box() else { return };
-    assert_eq!(daemon.feed(&["exec", "-i", "work", "--", "cat"], b"hello\n").out, "hello\n");
+    assert_eq!(
+        daemon.feed(&["exec", "-i", "work", "--", "cat"], b"hello\n").out,
+        "hello\n"
+    );
     // More than any buffer on the way holds.
     let mut much = Vec::new();
     for number in 0..400_000_u32 {
@@ -111,7 +132,9 @@ fn signals_go_to_the_command() {
     let Some(daemon) = with_box() else { return };
     let mut command = daemon.program();
     let script = "trap 'echo caught; exit 7' INT; echo ready; while :; do sleep 0.05; done";
-    command.args(["exec", "work", "--", "sh", "-c", script]).stdout(Stdio::piped());
+    command
+        .args(["exec", "work", "--", "sh", "-c", script])
+        .stdout(Stdio::piped());
     let mut child = command.spawn().unwrap();
     let mut stdout = child.stdout.take().unwrap();
     let mut ready = [0; 6];
@@ -159,7 +182,16 @@ fn cp_both_ways() {
     daemon.ok(&["cp", &path("one"), "work:/srv"]);
     daemon.ok(&["cp", &path("one"), "work:/srv/other"]);
     daemon.ok(&["cp", &path("tree"), "work:/srv/"]);
-    let list = daemon.ok(&["exec", "-w", "/srv", "work", "--", "sh", "-c", "find . -type f | sort | xargs cat"]);
+    let list = daemon.ok(&[
+        "exec",
+        "-w",
+        "/srv",
+        "work",
+        "--",
+        "sh",
+        "-c",
+        "find . -type f | sort | xargs cat",
+    ]);
     assert_eq!(list, "11text");
     daemon.ok(&["cp", "work:/srv/tree", &path("back")]);
     assert_eq!(std::fs::read_to_string(here.join("back/sub/file")).unwrap(), "text");
@@ -184,7 +216,10 @@ fn checkpoint_log_tag_diff_rollback_of_files() {
     daemon.ok(&["tag", "work", "again", "HEAD~1"]);
     let log = daemon.ok(&["log", "work"]);
     assert!(log.contains("again, v1") || log.contains("v1, again"), "{log}");
-    assert!(log.contains("before the risky step") && log.contains("(HEAD, v2)"), "{log}");
+    assert!(
+        log.contains("before the risky step") && log.contains("(HEAD, v2)"),
+        "{log}"
+    );
     let diff = daemon.ok(&["diff", "work", "v1", "v2"]);
     assert!(diff.contains("~ /srv/file"), "{diff}");
     write("three");
@@ -194,12 +229,18 @@ fn checkpoint_log_tag_diff_rollback_of_files() {
     assert!(back["kept"].as_str().unwrap().starts_with("ckp_"));
     assert_eq!(daemon.ok(&["exec", "work", "--", "cat", "/srv/file"]), "one\n");
     daemon.ok(&["rollback", "work@{-1}", "--discard"]);
-    assert_eq!(daemon.ok(&["exec", "work", "--", "cat", "/srv/file"]), "one\ntwo\nthree\n");
+    assert_eq!(
+        daemon.ok(&["exec", "work", "--", "cat", "/srv/file"]),
+        "one\ntwo\nthree\n"
+    );
     daemon.ok(&["rollback", "HEAD~1", "--discard"]);
     assert_eq!(daemon.ok(&["exec", "work", "--", "cat", "/srv/file"]), "one\ntwo\n");
     daemon.ok(&["tag", "-d", "work", "v1"]);
     assert_eq!(daemon.run(&["rollback", "work", "v1"]).code, 3);
-    assert_eq!(daemon.json(&["inspect", &format!("work@{first}")])["id"], first.as_str());
+    assert_eq!(
+        daemon.json(&["inspect", &format!("work@{first}")])["id"],
+        first.as_str()
+    );
 }
 
 #[test]
@@ -208,7 +249,10 @@ fn events_say_who_did_what() {
     daemon.ok(&["checkpoint", "work"]);
     let text = daemon.ok(&["--json", "events"]);
     let events: Vec<serde_json::Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
-    let event = events.iter().find(|event| event["command"].as_str().unwrap().starts_with("checkpoint")).unwrap();
+    let event = events
+        .iter()
+        .find(|event| event["command"].as_str().unwrap().starts_with("checkpoint"))
+        .unwrap();
     assert_eq!(event["principal"], "uid:0");
     assert_eq!(event["tenant"], "local");
     assert_eq!(event["outcome"], "done");
@@ -220,14 +264,21 @@ fn a_command_line_of_another_version_is_refused_before_anything_happens() {
     let Some(daemon) = Daemon::start() else { return };
     let ask = |path: &str| {
         let mut stream = UnixStream::connect(daemon.socket()).unwrap();
-        write!(stream, "GET {path} HTTP/1.1\r\nhost: x\r\ndeltabox-version: 0.0.0\r\nconnection: close\r\n\r\n").unwrap();
+        write!(
+            stream,
+            "GET {path} HTTP/1.1\r\nhost: x\r\ndeltabox-version: 0.0.0\r\nconnection: close\r\n\r\n"
+        )
+        .unwrap();
         let mut answer = String::new();
         stream.read_to_string(&mut answer).unwrap();
         answer
     };
     let answer = ask("/v1/sandboxes");
     assert!(answer.starts_with("HTTP/1.1 412"), "{answer}");
-    assert!(answer.contains("\"code\":\"version_mismatch\"") && answer.contains("\"hint\""), "{answer}");
+    assert!(
+        answer.contains("\"code\":\"version_mismatch\"") && answer.contains("\"hint\""),
+        "{answer}"
+    );
     assert!(ask("/v1/version").starts_with("HTTP/1.1 200"));
     let unknown = ask("/v2");
     assert!(unknown.starts_with("HTTP/1.1 412"), "{unknown}");

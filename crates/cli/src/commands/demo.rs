@@ -11,7 +11,7 @@ mod timing;
 use api::{CheckpointRequest, Checkpointed, CreateRequest, RollbackRequest, RolledBack, Sandbox};
 use serde::Serialize;
 
-use super::path;
+use super::{doctor, path};
 use crate::args::Demo;
 use crate::attach::Signals;
 use crate::client::Client;
@@ -46,13 +46,14 @@ struct Report {
 
 /// Shows it all; 1 when a proof failed.
 pub(crate) fn demo(args: &Demo, output: &Output) -> Result<u8> {
+    let kernel = doctor::memory_line(&doctor::features(&std::env::temp_dir())?);
     let private = Private::start()?;
     let signals = Signals::hold()?;
     private.end_on(&signals)?;
     let mut show = Show::begin(&private, args, output)?;
     show.destroy_and_return(args, output)?;
     show.many_rounds(args, output)?;
-    let report = show.report(args);
+    let report = show.report(args, kernel);
     let failed = report.proofs.iter().any(|proof| !proof.holds);
     output.value(&report, text)?;
     private.end()?;
@@ -257,10 +258,10 @@ impl Show {
         Ok(())
     }
 
-    fn report(self, args: &Demo) -> Report {
+    fn report(self, args: &Demo, kernel: String) -> Report {
         Report {
             suite: "demo",
-            kernel: super::doctor::dirty_line(),
+            kernel,
             rounds: args.rounds,
             heap_mb: args.heap_mb,
             parts: self.scripts.iter().map(|script| script.name.to_owned()).collect(),

@@ -3,6 +3,7 @@
 use api::{Code, Problem};
 use node::NodeError;
 
+use super::doctor;
 use crate::args::Serve;
 use crate::daemon;
 use crate::error::{CliError, Result};
@@ -34,7 +35,10 @@ fn run(place: node::config::Place, background: bool, output: &Output) -> Result<
         return Err(problem.hint("sudo deltabox serve").into());
     }
     let socket = place.socket.clone();
-    let config = node::Config::new(place);
+    let mut config = node::Config::new(place);
+    std::fs::create_dir_all(&config.state).map_err(|error| CliError::io(config.state.display(), &error))?;
+    config.scan = doctor::scans(&doctor::features(&config.state)?);
+    config.verify = cfg!(debug_assertions);
     let ready = || {
         if background {
             daemon::say_ready();

@@ -32,10 +32,15 @@ impl Daemon {
         let state = std::env::temp_dir().join(format!("deltabox-test-{}-{number}", std::process::id()));
         std::fs::create_dir(&state).unwrap();
         let mut command = program(&state);
-        command.args(["serve", "--background", "--with-parent"]).stdin(Stdio::null()).stdout(Stdio::piped());
+        command
+            .args(["serve", "--background", "--with-parent"])
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped());
         let mut child = command.spawn().unwrap();
         let mut said = String::new();
-        BufReader::new(child.stdout.take().unwrap()).read_line(&mut said).unwrap();
+        BufReader::new(child.stdout.take().unwrap())
+            .read_line(&mut said)
+            .unwrap();
         assert_eq!(said, "ready\n");
         Some(Self { child, state })
     }
@@ -48,7 +53,11 @@ impl Daemon {
     /// Runs the command line with something to read.
     pub(crate) fn feed(&self, args: &[&str], input: &[u8]) -> Said {
         let mut command = program(&self.state);
-        command.args(args).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command
+            .args(args)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
         let mut child = command.spawn().unwrap();
         let mut stdin = child.stdin.take().unwrap();
         let input = input.to_vec();
@@ -92,7 +101,10 @@ impl Drop for Daemon {
         rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
         let status = self.child.wait().unwrap();
         let mounts = std::fs::read_to_string("/proc/self/mounts").unwrap();
-        let left: Vec<&str> = mounts.lines().filter(|line| line.contains(&*self.state.to_string_lossy())).collect();
+        let left: Vec<&str> = mounts
+            .lines()
+            .filter(|line| line.contains(&*self.state.to_string_lossy()))
+            .collect();
         let socket = self.socket().exists();
         std::fs::remove_dir_all(&self.state).unwrap();
         if !std::thread::panicking() {
