@@ -13,6 +13,7 @@ use image::fd::Inode;
 use image::memory::{AddressSpace, Backing, Mapping, PageIndex};
 use image::process::{Lasting, Process};
 use image::signal::{Action, Queued};
+use image::thread::Thread;
 use image::timer::{Armed, PosixTimer};
 use linux::{SysError, procfs, ptrace};
 
@@ -21,9 +22,9 @@ use crate::error::EngineError;
 use crate::fault::Faults;
 use crate::freeze::Stopped;
 use crate::remote::{self, Annex, Batch, Results, Room, STAGED_PAGE_COUNT};
-use crate::tracee::{LiveProcess, Space};
+use crate::tracee::{Layout, LiveProcess, Named, Space};
 use crate::unsupported::Subject;
-use fds::{Objects, Sources};
+use fds::Objects;
 use memory::Found;
 
 /// One process as it was found, before the bytes of its pages are kept.
@@ -89,9 +90,8 @@ pub(crate) fn settle_in(process: &mut LiveProcess, stopped: &mut Stopped, manner
     let thread = any_thread(process, stopped)?;
     let track = manner.dirty == DirtySource::Scan;
     let (annex, uffd) = remote::install(thread, &process.pidfd, &memory, &text, track)?;
-    let mut space = Space { maps, memory, pagemap, annex, uffd, registered: Vec::new(), pages: PageIndex::default(), program };
-    let own = space.annex.range();
-    let mappings = memory::mappings(&text, &own, &mut |_| 0);
+    let mut space = Space { maps, memory, pagemap, annex, uffd, registered: Vec::new(), pages: PageIndex::default(), layout: None, program };
+    let mappings = memory::read_layout(&space)?.mappings;
     memory::register(&mut space, &mappings, true)?;
     process.space = Some(space);
     Ok(())
@@ -126,165 +126,302 @@ fn last_number(status: &[u8], key: &str) -> Option<u32> {
     procfs::field(status, key)?.split_ascii_whitespace().last()?.parse().ok()
 }
 
-/// Observes one process whose threads all stand still.
-#[expect(clippy::too_many_lines, reason = "one pass in the order in which the process and we work side by side")]
-pub(crate) fn observe(
-    live: &mut BTreeMap<i32, LiveProcess>,
-    host_pid: i32,
-    stopped: &mut Stopped,
-    objects: &mut Objects,
-    cache: &mut crate::content::Cache,
-    manner: &Manner<'_>,
-    parents: &BTreeMap<i32, u32>,
-) -> Result<Observed, EngineError> {
-    settle_in(live.get_mut(&host_pid).expect("a known process"), stopped, manner)?;
-    let mut process = live.remove(&host_pid).expect("a known process");
-    let result = observe_known(&mut process, live, stopped, objects, cache, manner, parents);
-    live.insert(host_pid, process);
-    result
+/// What an observation works with.
+#[derive(Debug)]
+pub(crate) struct Scene<'a> {
+    pub(crate) stopped: &'a mut Stopped,
+    pub(crate) objects: &'a mut Objects,
+    pub(crate) cache: &'a mut crate::content::Cache,
+    pub(crate) manner: &'a Manner<'a>,
+    /// Pid inside the box by host pid.
+    pub(crate) pids: &'a BTreeMap<i32, u32>,
+    /// Where the time went.
+    pub(crate) laps: &'a mut crate::Laps,
 }
 
-fn observe_known(
+/// Observes one process. `None`: it was left asleep, but something was done to it from outside (a signal): stop it
+/// and look again.
+pub(crate) fn observe(process: &mut LiveProcess, scene: &mut Scene<'_>) -> Result<Option<Observed>, EngineError> {
+    let stands_still = process.threads.keys().any(|tid| scene.stopped.contains_key(tid));
+    if !stands_still {
+        return observe_asleep(process, scene);
+    }
+    settle_in(process, scene.stopped, scene.manner)?;
+    let mut space = process.space.take().expect("settled in");
+    let result = observe_stopped(process, &mut space, scene);
+    process.space = Some(space);
+    result.map(Some)
+}
+
+fn observe_stopped(
     process: &mut LiveProcess,
-    others: &BTreeMap<i32, LiveProcess>,
-    stopped: &mut Stopped,
-    objects: &mut Objects,
-    cache: &mut crate::content::Cache,
-    manner: &Manner<'_>,
-    parents: &BTreeMap<i32, u32>,
+    space: &mut Space,
+    scene: &mut Scene<'_>,
 ) -> Result<Observed, EngineError> {
     let subject = Subject::of(process);
-    let mut text = Vec::new();
-    let mut space = process.space.take().expect("settled in");
-    procfs::read_from_start(&space.maps, &mut text)?;
-    let own = space.annex.range();
-    let mut names: Vec<(Inode, Vec<u8>, u64, u64)> = Vec::new();
-    let mut mappings = memory::mappings(&text, &own, &mut |line| {
-        let inode = Inode { device: rustix::fs::makedev(line.device.0, line.device.1), number: line.inode };
-        names.iter().position(|(known, ..)| *known == inode).map_or_else(
-            || {
-                names.push((inode, line.name.to_vec(), line.start, line.end));
-                u32::try_from(names.len() - 1).expect("fewer mappings than that")
-            },
-            |at| u32::try_from(at).expect("fewer mappings than that"),
-        )
-    });
-    let found = match manner.dirty {
-        DirtySource::Scan => memory::scan(&space, &mappings, manner.bytes)?,
-        DirtySource::Compare => memory::all_present(&space, &mappings)?,
+    let manner = scene.manner;
+    let layout = match space.layout.take() {
+        Some(layout) => layout,
+        None => memory::read_layout(space)?,
     };
-    let mut sources = Sources { live: others, cache, faults: manner.faults };
-    adopt_shared(process, &mut mappings, &names, &found, objects, &mut sources)?;
-
-    // First batch: pages and the process itself, while we look at its descriptors.
-    let thread_tid = any_thread(process, stopped)?.host_tid;
-    let timers = read_timers(process)?;
+    let regions = match manner.dirty {
+        DirtySource::Scan => memory::scan(space, manner.bytes)?,
+        DirtySource::Compare => memory::all_present(space, &layout.mappings)?,
+    };
+    let found = memory::find(&space.pages, &layout.mappings, &regions);
+    scene.laps.lap("scan");
+    // One batch: the process answers about itself and copies its pages, while we read what can be read from outside.
+    let thread_tid = any_thread(process, scene.stopped)?.host_tid;
+    let numbers = process.dir.numbers("fd")?;
     let mut batch = Batch::new(&space.annex);
-    let asked = ask(&mut batch, timers);
-    let (staged, rest) = plan_copies(&found, &mappings, manner);
+    let asked = ask(&mut batch, read_timers(process)?);
+    let fd_first = fds::ask(&mut batch, &numbers);
+    let (staged, rest) = plan_copies(&found, &layout.mappings, manner);
     let addresses: Vec<u64> = staged.iter().map(|(page, _)| page * 4096).collect();
     if !addresses.is_empty() {
         batch.gather(&addresses, 0);
     }
-    let thread = stopped.get_mut(&thread_tid).expect("stands still");
+    let thread = scene.stopped.get_mut(&thread_tid).expect("stands still");
     remote::start(&space.annex, thread, &batch)?;
-    let mut status = Vec::new();
-    let looked = process.dir.read("status", &mut status).map_err(EngineError::from).and_then(|()| fds::look(process, &subject));
+    scene.laps.lap("start");
+    let outside = look_from_outside(process, space, layout, &numbers, &subject);
+    scene.laps.lap("outside");
     let results = remote::finish(&space.annex, thread, &batch)?;
-    let mut seen = looked?;
-    let answers = Answers::collect(&space.annex, &asked, &results, manner.faults)?;
-    let copied = copy_rest(&space, thread, &staged, &results, &rest)?;
-    // Threads keep their answers in the window until they are read: one at a time.
-    let pending: Vec<Queued> = ptrace::peek_signals(thread_tid, true)?.into_iter().map(Queued).collect();
-    let mut images = Vec::new();
-    let mut next_trampoline = process.next_trampoline;
-    for (tid, live_thread) in &mut process.threads {
-        let Some(thread) = stopped.get_mut(tid) else { continue };
-        let asked = if *tid == thread_tid {
-            threads::answered(&results, asked.thread_first)?;
-            asked.thread
-        } else {
-            let mut batch = Batch::new(&space.annex);
-            let own = threads::ask(&mut batch);
-            let results = remote::run(&space.annex, thread, &batch)?;
-            threads::answered(&results, 0)?;
-            own
-        };
-        let mut free = || {
-            next_trampoline = (next_trampoline + 1) % remote::TRAMPOLINE_COUNT;
-            next_trampoline
-        };
-        images.push(threads::capture(&mut space, live_thread, thread, &pending, asked, manner.now_ns, &mut free)?);
+    scene.laps.lap("copy");
+    let Outside { layout, changed, status, seen } = outside?;
+    let answers = Answers::collect(&space.annex, &asked, &results)?;
+    let mut copied = copy_rest(space, thread.host_pid, &staged, &results.unreadable, &rest)?;
+    let mut found = found;
+    if changed {
+        found = memory::find(&space.pages, &layout.mappings, &regions);
+        copied.extend(copy_missed(space, thread.host_pid, &found, &staged, &rest, manner)?);
     }
-    process.next_trampoline = next_trampoline;
-    images.sort_by_key(|thread| (thread.tid != process.pid, thread.tid));
-    // Second batch: what only the process knows of its descriptors.
-    let mut batch = Batch::new(&space.annex);
-    fds::ask(&mut batch, &mut seen);
-    let slots = if batch.is_empty() {
-        Vec::new()
-    } else {
-        let thread = stopped.get_mut(&thread_tid).expect("stands still");
-        let results = remote::run(&space.annex, thread, &batch)?;
-        objects.add(&mut sources, process, &space.annex, &seen, &results, &subject)?
-    };
-    let cwd_stat = process.dir.stat("cwd")?;
-    let group_stop = process.threads.keys().any(|tid| stopped.get(tid).is_some_and(|t| t.group_stop));
-    let parent_host: i32 = procfs::field(&status, "PPid").and_then(|v| v.parse().ok()).unwrap_or(0);
+    threads::answered(&results, asked.thread_first)?;
+    let leader = threads::answers(&space.annex, asked.thread);
+    let pending: Vec<Queued> = ptrace::peek_signals(thread_tid, true)?.into_iter().map(Queued).collect();
+    let images = capture_threads(process, space, scene, thread_tid, leader, &pending)?;
+    scene.laps.lap("threads");
+    let mut mappings = layout.mappings.clone();
+    adopt_shared(process, &mut mappings, &layout.names, &found, scene)?;
+    let answered = fds::Answered::from_batch(&results, fd_first, &numbers)?;
+    let slots = scene.objects.add(scene.cache, manner.faults, process, &seen, &answered, &subject, scene.pids)?;
+    space.layout = Some(layout);
+    scene.laps.lap("fds");
+    let group_stop = process.threads.keys().any(|tid| scene.stopped.get(tid).is_some_and(|t| t.group_stop));
+    let program = space.program;
     let image = Process {
-        pid: process.pid,
-        parent: parents.get(&parent_host).copied().unwrap_or(1),
-        group: last_number(&status, "NSpgid").unwrap_or(0),
         comm: procfs::field(&status, "Name").unwrap_or("?").to_owned(),
-        lasting: Lasting {
-            start_ticks: process.start_ticks,
-            program: space.program,
-            rights: rights(&status),
-            session: last_number(&status, "NSsid").unwrap_or(0),
-        },
         stopped: group_stop,
         threads: images,
-        memory: AddressSpace { mappings: Arc::new(mappings), pages: space.pages.clone(), brk: answers.brk },
+        memory: AddressSpace { mappings, pages: space.pages.clone(), brk: answers.brk },
         slots,
         actions: Arc::new(answers.actions),
         pending,
         itimers: answers.itimers,
         timers: answers.timers,
-        umask: procfs::field(&status, "Umask").and_then(|v| u32::from_str_radix(v, 8).ok()).unwrap_or(0o22),
-        cwd: (process.dir.link("cwd")?, Inode { device: cwd_stat.st_dev, number: cwd_stat.st_ino }),
         limits: answers.limits,
+        ..skeleton(process, program, &status, scene.pids)?
     };
-    process.space = Some(space);
     Ok(Observed { process: image, found, staged, copied })
+}
+
+/// What `status` and the links of a process tell, with the rest empty.
+fn skeleton(
+    process: &LiveProcess,
+    program: Inode,
+    status: &[u8],
+    pids: &BTreeMap<i32, u32>,
+) -> Result<Process, EngineError> {
+    let parent: i32 = procfs::field(status, "PPid").and_then(|v| v.parse().ok()).unwrap_or(0);
+    let cwd = process.dir.stat("cwd")?;
+    Ok(Process {
+        pid: process.pid,
+        parent: pids.get(&parent).copied().unwrap_or(1),
+        group: last_number(status, "NSpgid").unwrap_or(0),
+        comm: String::new(),
+        lasting: Lasting {
+            start_ticks: process.start_ticks,
+            program,
+            rights: rights(status),
+            session: last_number(status, "NSsid").unwrap_or(0),
+        },
+        stopped: false,
+        threads: Vec::new(),
+        memory: AddressSpace { mappings: Arc::default(), pages: PageIndex::default(), brk: 0 },
+        slots: Vec::new(),
+        actions: Arc::default(),
+        pending: Vec::new(),
+        itimers: [Armed::default(); 3],
+        timers: Vec::new(),
+        umask: procfs::field(status, "Umask").and_then(|v| u32::from_str_radix(v, 8).ok()).unwrap_or(0o22),
+        cwd: (process.dir.link("cwd")?, Inode { device: cwd.st_dev, number: cwd.st_ino }),
+        limits: Vec::new(),
+    })
+}
+
+/// What is read while the process is busy with its batch.
+struct Outside {
+    layout: Layout,
+    changed: bool,
+    status: Vec<u8>,
+    seen: Vec<fds::Seen>,
+}
+
+fn look_from_outside(
+    process: &LiveProcess,
+    space: &Space,
+    known: Layout,
+    numbers: &[u32],
+    subject: &Subject,
+) -> Result<Outside, EngineError> {
+    let mut text = Vec::with_capacity(known.text.len() + 4096);
+    procfs::read_from_start(&space.maps, &mut text)?;
+    let changed = text != known.text;
+    let layout = if changed { memory::layout(text, &space.annex.range()) } else { known };
+    let mut status = Vec::new();
+    process.dir.read("status", &mut status)?;
+    let seen = fds::look(process, numbers, subject)?;
+    Ok(Outside { layout, changed, status, seen })
+}
+
+/// Pages that only the mappings as they are now make ours.
+fn copy_missed(
+    space: &Space,
+    host_pid: i32,
+    found: &Found,
+    staged: &[(u64, usize)],
+    rest: &[u64],
+    manner: &Manner<'_>,
+) -> Result<Vec<(u64, [u8; 4096])>, EngineError> {
+    if !manner.bytes || manner.faults.skips("pages") {
+        return Ok(Vec::new());
+    }
+    let missed: Vec<u64> = found
+        .dirty
+        .iter()
+        .copied()
+        .filter(|address| staged.binary_search_by_key(&(address / 4096), |(page, _)| *page).is_err())
+        .filter(|address| rest.binary_search(address).is_err())
+        .collect();
+    copy_rest(space, host_pid, &[], &[], &missed)
+}
+
+fn capture_threads(
+    process: &mut LiveProcess,
+    space: &mut Space,
+    scene: &mut Scene<'_>,
+    answered_tid: i32,
+    answers: threads::Answers,
+    pending: &[Queued],
+) -> Result<Vec<Arc<Thread>>, EngineError> {
+    let mut images = Vec::with_capacity(process.threads.len());
+    let mut next = process.next_trampoline;
+    for (tid, live) in &mut process.threads {
+        let Some(thread) = scene.stopped.get_mut(tid) else {
+            images.push(threads::asleep(live, scene.manner.now_ns));
+            continue;
+        };
+        let answers = if *tid == answered_tid {
+            answers
+        } else {
+            let mut batch = Batch::new(&space.annex);
+            let own = threads::ask(&mut batch);
+            let results = remote::run(&space.annex, thread, &batch)?;
+            threads::answered(&results, 0)?;
+            threads::answers(&space.annex, own)
+        };
+        let mut free = || {
+            next = (next + 1) % remote::TRAMPOLINE_COUNT;
+            next
+        };
+        images.push(threads::capture(space, live, thread, pending, answers, scene.manner.now_ns, &mut free)?);
+    }
+    process.next_trampoline = next;
+    images.sort_by_key(|thread| (thread.tid != process.pid, thread.tid));
+    Ok(images)
+}
+
+/// A process that has done nothing since its last capture: what others may have changed is read from outside.
+fn observe_asleep(process: &mut LiveProcess, scene: &mut Scene<'_>) -> Result<Option<Observed>, EngineError> {
+    let subject = Subject::of(process);
+    let Some(image) = process.image.clone() else { return Ok(None) };
+    let mut status = Vec::new();
+    process.dir.read("status", &mut status)?;
+    let bits = |queue: &[Queued]| {
+        queue.iter().filter_map(|q| u32::try_from(q.number() - 1).ok()).fold(0u64, |bits, bit| bits | 1 << (bit & 63))
+    };
+    let shared = procfs::field(&status, "ShdPnd").and_then(|v| u64::from_str_radix(v, 16).ok());
+    if shared != Some(bits(&image.pending)) {
+        return Ok(None);
+    }
+    let now_ns = scene.manner.now_ns;
+    let mut threads = Vec::with_capacity(process.threads.len());
+    let mut text = Vec::new();
+    for live in process.threads.values_mut() {
+        live.dir.read("status", &mut text)?;
+        let own = procfs::field(&text, "SigPnd").and_then(|v| u64::from_str_radix(v, 16).ok());
+        if own != live.image.as_ref().map(|thread| bits(&thread.pending)) {
+            return Ok(None);
+        }
+        threads.push(threads::asleep(live, now_ns));
+    }
+    threads.sort_by_key(|thread| (thread.tid != process.pid, thread.tid));
+    let Some(space) = process.space.as_ref() else { return Ok(None) };
+    let (layout, pages, program) = (space.layout.clone(), space.pages.clone(), space.program);
+    let Some(layout) = layout else { return Ok(None) };
+    let mut mappings = layout.mappings.clone();
+    let found = Found::default();
+    adopt_shared(process, &mut mappings, &layout.names, &found, scene)?;
+    let numbers = process.dir.numbers("fd")?;
+    let seen = fds::look(process, &numbers, &subject)?;
+    let answered = fds::Answered::from_fdinfo(process, &numbers)?;
+    let slots = scene.objects.add(scene.cache, scene.manner.faults, process, &seen, &answered, &subject, scene.pids)?;
+    let process = Process {
+        threads,
+        memory: AddressSpace { mappings, pages, brk: image.memory.brk },
+        slots,
+        comm: image.comm.clone(),
+        stopped: image.stopped,
+        actions: image.actions.clone(),
+        pending: image.pending.clone(),
+        itimers: image.itimers,
+        timers: image.timers.clone(),
+        limits: image.limits.clone(),
+        ..skeleton(process, program, &status, scene.pids)?
+    };
+    Ok(Some(Observed { process, found, staged: Vec::new(), copied: Vec::new() }))
 }
 
 /// Gives mappings of shared memory their index in the whole image, and captures what they map.
 fn adopt_shared(
     process: &LiveProcess,
-    mappings: &mut [Mapping],
-    names: &[(Inode, Vec<u8>, u64, u64)],
+    mappings: &mut Arc<Vec<Mapping>>,
+    names: &[Named],
     found: &Found,
-    objects: &mut Objects,
-    sources: &mut Sources<'_>,
+    scene: &mut Scene<'_>,
 ) -> Result<(), EngineError> {
     if names.is_empty() {
         return Ok(());
     }
     let mut indexes = Vec::with_capacity(names.len());
-    for (at, (_, name, start, end)) in names.iter().enumerate() {
+    for (at, named) in names.iter().enumerate() {
+        let (start, end) = named.mapping;
         let file = process.dir.file(&format!("map_files/{start:x}-{end:x}"), false)?;
         let mut written = Vec::new();
-        for mapping in mappings.iter().filter(|m| matches!(m.backing, Backing::Shared { object, .. } if object as usize == at)) {
-            let Backing::Shared { offset, .. } = mapping.backing else { continue };
+        for mapping in mappings.iter() {
+            let Backing::Shared { object, offset } = mapping.backing else { continue };
+            if object as usize != at {
+                continue;
+            }
             for (from, to) in &found.shared_written {
                 let (from, to) = ((*from).max(mapping.start), (*to).min(mapping.end));
                 let pages = (from..to.max(from)).step_by(4096);
                 written.extend(pages.map(|address| (address - mapping.start + offset) / 4096));
             }
         }
-        indexes.push(objects.memory(sources, &file, name, &written)?);
+        indexes.push(scene.objects.memory(scene.cache, &file, &named.name, &written)?);
     }
-    for mapping in mappings {
+    for mapping in Arc::make_mut(mappings) {
         if let Backing::Shared { object, .. } = &mut mapping.backing {
             *object = indexes[*object as usize];
         }
@@ -372,7 +509,7 @@ fn words(bytes: &[u8]) -> Vec<u64> {
 }
 
 impl Answers {
-    fn collect(annex: &Annex, asked: &Asked, results: &Results, _faults: &Faults) -> Result<Self, EngineError> {
+    fn collect(annex: &Annex, asked: &Asked, results: &Results) -> Result<Self, EngineError> {
         let actions = words(&remote::answer(annex, asked.actions))
             .chunks_exact(4)
             .map(|w| Action { handler: w[0], flags: w[1], restorer: w[2], mask: w[3] })
@@ -426,17 +563,17 @@ fn plan_copies(found: &Found, mappings: &[Mapping], manner: &Manner<'_>) -> (Vec
 /// Copies what the process could not, or what did not fit.
 fn copy_rest(
     space: &Space,
-    thread: &crate::tracee::StoppedThread,
+    host_pid: i32,
     staged: &[(u64, usize)],
-    results: &Results,
+    unreadable: &[usize],
     rest: &[u64],
 ) -> Result<Vec<(u64, [u8; 4096])>, EngineError> {
     let mut copied = Vec::with_capacity(rest.len());
-    let unreadable = results.unreadable.iter().filter_map(|index| staged.get(*index)).map(|(page, _)| page * 4096);
+    let unreadable = unreadable.iter().filter_map(|index| staged.get(*index)).map(|(page, _)| page * 4096);
     let mut forced: Vec<u64> = unreadable.collect();
     for chunk in rest.chunks(4096) {
         let mut bytes = vec![0u8; chunk.len() * 4096];
-        if linux::process_vm::read_pages(thread.host_pid, chunk, &mut bytes).is_ok() {
+        if linux::process_vm::read_pages(host_pid, chunk, &mut bytes).is_ok() {
             for (address, page) in chunk.iter().zip(bytes.chunks_exact(4096)) {
                 copied.push((address / 4096, page.try_into().expect("a page")));
             }
@@ -457,11 +594,9 @@ fn copy_rest(
 /// Fills the index of a process that runs again, so that its first checkpoint copies only what it has written since
 /// it was protected. What is read while being written is read again then.
 pub(crate) fn copy_in_background(host_pid: i32, space: &mut Space) -> Result<(), EngineError> {
-    let mut text = Vec::new();
-    procfs::read_from_start(&space.maps, &mut text)?;
-    let own = space.annex.range();
-    let mappings = memory::mappings(&text, &own, &mut |_| 0);
-    let present = memory::present(space, &mappings)?;
+    let layout = memory::read_layout(space)?;
+    let present = memory::present(space, &layout.mappings)?;
+    space.layout = Some(layout);
     for chunk in present.chunks(256) {
         let mut bytes = vec![0u8; chunk.len() * 4096];
         if linux::process_vm::read_pages(host_pid, chunk, &mut bytes).is_ok() {

@@ -92,11 +92,6 @@ impl Cache {
         self.known.remove(&inode_of(file)?);
         Ok(steps.len() as u64)
     }
-
-    /// Forgets what no image of the present holds.
-    pub(crate) fn retain(&mut self, keep: impl Fn(&Inode) -> bool) {
-        self.known.retain(|inode, _| keep(inode));
-    }
 }
 
 fn read_page(file: &File, page: u64) -> Result<Slot, EngineError> {

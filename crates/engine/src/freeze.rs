@@ -65,26 +65,26 @@ fn identify(host_tid: i32) -> Option<(i32, u32, u32)> {
     Some((host_pid, last("NStgid")?, last("NSpid")?))
 }
 
-/// Makes `host_tid` known; `false` where it is gone already.
-fn meet(live: &mut Live, host_tid: i32) -> Result<bool, EngineError> {
-    if live.values().any(|process| process.threads.contains_key(&host_tid)) {
-        return Ok(true);
+/// Makes `host_tid` known; the host pid of its process, `None` where it is gone already.
+fn meet(live: &mut Live, host_tid: i32) -> Result<Option<i32>, EngineError> {
+    if let Some(process) = live.values().find(|process| process.threads.contains_key(&host_tid)) {
+        return Ok(Some(process.host_pid));
     }
-    let Some((host_pid, pid, tid)) = identify(host_tid) else { return Ok(false) };
+    let Some((host_pid, pid, tid)) = identify(host_tid) else { return Ok(None) };
     let known = live.get(&host_pid).is_some_and(|p| p.pid == pid);
     if !known {
         match LiveProcess::open(host_pid, pid) {
             Ok(process) => drop(live.insert(host_pid, process)),
-            Err(EngineError::Kernel(e)) if e.is_gone() => return Ok(false),
+            Err(EngineError::Kernel(e)) if e.is_gone() => return Ok(None),
             Err(e) => return Err(e),
         }
     }
     match LiveThread::open(host_pid, host_tid, tid) {
         Ok(thread) => {
             live.get_mut(&host_pid).expect("just inserted").threads.insert(host_tid, thread);
-            Ok(true)
+            Ok(Some(host_pid))
         }
-        Err(EngineError::Kernel(e)) if e.is_gone() => Ok(false),
+        Err(EngineError::Kernel(e)) if e.is_gone() => Ok(None),
         Err(e) => Err(e),
     }
 }
@@ -104,7 +104,7 @@ pub(crate) fn stop(
     membership: &Membership,
     config: &Config,
     live: &mut Live,
-    mut leave: impl FnMut(&Live, i32) -> bool,
+    mut leave: impl FnMut(&Live, i32, i32) -> bool,
 ) -> Result<Stopped, EngineError> {
     let mut stopped = Stopped::new();
     match stop_into(membership, config, live, &mut leave, &mut stopped) {
@@ -116,6 +116,21 @@ pub(crate) fn stop(
     }
 }
 
+/// Stops more of a box that partly stands still. On an error everything is let go.
+pub(crate) fn stop_more(
+    membership: &Membership,
+    config: &Config,
+    live: &mut Live,
+    stopped: &mut Stopped,
+    mut leave: impl FnMut(&Live, i32, i32) -> bool,
+) -> Result<(), EngineError> {
+    let result = stop_into(membership, config, live, &mut leave, stopped);
+    if result.is_err() {
+        drop(let_go(std::mem::take(stopped)));
+    }
+    result
+}
+
 /// Lets every task go on; what is gone is gone.
 pub(crate) fn let_go(stopped: Stopped) -> Vec<EngineError> {
     stopped.into_values().filter_map(|thread| thread.release().err()).collect()
@@ -125,7 +140,7 @@ fn stop_into(
     membership: &Membership,
     config: &Config,
     live: &mut Live,
-    leave: &mut impl FnMut(&Live, i32) -> bool,
+    leave: &mut impl FnMut(&Live, i32, i32) -> bool,
     stopped: &mut Stopped,
 ) -> Result<(), EngineError> {
     let mut left: BTreeSet<i32> = BTreeSet::new();
@@ -134,10 +149,11 @@ fn stop_into(
         forget_missing(live, &tids);
         let mut waiting = BTreeSet::new();
         for tid in tids.iter().copied().filter(|tid| !stopped.contains_key(tid)) {
-            if left.contains(&tid) || !meet(live, tid)? {
+            if left.contains(&tid) {
                 continue;
             }
-            if leave(live, tid) {
+            let Some(host_pid) = meet(live, tid)? else { continue };
+            if leave(live, host_pid, tid) {
                 left.insert(tid);
                 continue;
             }
@@ -260,10 +276,7 @@ fn settle_stop(
             stopped.remove(&tid);
         }
         Waited::Stopped { event: STOP, signal } => {
-            if !meet(live, tid)? {
-                return Ok(());
-            }
-            let host_pid = live.values().find(|p| p.threads.contains_key(&tid)).map_or(tid, |p| p.host_pid);
+            let Some(host_pid) = meet(live, tid)? else { return Ok(()) };
             waiting.remove(&tid);
             stopped.insert(tid, StoppedThread::new(tid, host_pid, signal != libc::SIGTRAP)?);
         }

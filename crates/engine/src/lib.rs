@@ -12,6 +12,7 @@ mod image_of;
 mod plan;
 mod remote;
 mod rollback;
+mod sleep;
 mod tracee;
 mod unsupported;
 mod verify;
@@ -92,15 +93,31 @@ impl std::fmt::Debug for Engine {
 struct Pending {
     image: ProcessImage,
     parts: Processes,
-    memory: BTreeMap<u32, PendingMemory>,
+    memory: BTreeMap<u32, MemoryFound>,
 }
 
+/// Times of the parts of one operation, added up by name.
 #[derive(Debug)]
-struct PendingMemory {
-    host_pid: i32,
-    freed: Vec<u64>,
-    staged: Vec<(u64, usize)>,
-    copied: Vec<(u64, [u8; 4096])>,
+pub(crate) struct Laps {
+    last: Instant,
+    laps: Vec<(&'static str, Duration)>,
+}
+
+impl Laps {
+    fn new() -> Self {
+        Self { last: Instant::now(), laps: Vec::new() }
+    }
+
+    /// The time since the last lap belongs to `name`.
+    pub(crate) fn lap(&mut self, name: &'static str) {
+        let now = Instant::now();
+        let time = now - self.last;
+        self.last = now;
+        match self.laps.iter_mut().find(|(known, _)| *known == name) {
+            Some((_, sum)) => *sum += time,
+            None => self.laps.push((name, time)),
+        }
+    }
 }
 
 /// What a capture or an apply cost.
@@ -168,8 +185,8 @@ impl Engine {
 
     fn try_prepare(&mut self) -> Result<(), EngineError> {
         let known: Vec<i32> = self.live.values().filter(|p| p.space.is_some()).map(|p| p.host_pid).collect();
-        let mut stopped = freeze::stop(&self.membership, &self.config, &mut self.live, |live, tid| {
-            live.values().any(|p| p.threads.contains_key(&tid) && known.contains(&p.host_pid))
+        let mut stopped = freeze::stop(&self.membership, &self.config, &mut self.live, |_, host_pid, _| {
+            known.contains(&host_pid)
         })?;
         let fresh: Vec<i32> = self.live.keys().copied().filter(|pid| !known.contains(pid)).collect();
         let manner = Manner { dirty: self.config.dirty, bytes: true, faults: &self.faults, now_ns: None };
@@ -202,7 +219,10 @@ impl Engine {
     pub fn freeze(&mut self) -> Result<Frozen<'_>, EngineError> {
         self.settle();
         let since = Instant::now();
-        let stopped = freeze::stop(&self.membership, &self.config, &mut self.live, |_, _| false)?;
+        let mut buffer = Vec::new();
+        let stopped = freeze::stop(&self.membership, &self.config, &mut self.live, |live, host_pid, tid| {
+            live[&host_pid].threads[&tid].still_asleep(&mut buffer)
+        })?;
         let mut frozen = Frozen { engine: self, stopped, since, mark: since, cost: Cost::default() };
         frozen.phase("freeze");
         Ok(frozen)
@@ -211,21 +231,18 @@ impl Engine {
     /// Work that was put off until the box ran again: compares and keeps the captured pages. Must be called after a
     /// thaw and before the next freeze (the engine calls it itself otherwise).
     pub fn settle(&mut self) {
+        self.keep_pending();
+        for process in self.live.values_mut() {
+            sleep::confirm(process);
+        }
+    }
+
+    /// Completes the image that was captured last.
+    fn keep_pending(&mut self) {
         let Some(Pending { image, mut parts, memory }) = self.pending.take() else { return };
-        for (pid, pending) in memory {
-            let Some(space) = self.live.get_mut(&pending.host_pid).and_then(|p| p.space.as_mut()) else { continue };
-            let PendingMemory { freed, staged, copied, .. } = pending;
-            for page in freed {
-                space.pages.set(page, Slot::Absent);
-            }
-            let mut buffer = [0u8; 4096];
-            for (page, index) in staged {
-                space.annex.staged_page(index, &mut buffer);
-                keep(&mut space.pages, page, &buffer);
-            }
-            for (page, bytes) in copied {
-                keep(&mut space.pages, page, &bytes);
-            }
+        for (pid, found) in memory {
+            let Some(space) = self.live.get_mut(&found.host_pid).and_then(|p| p.space.as_mut()) else { continue };
+            found.keep_in(space);
             let process = parts.processes.get_mut(&pid).expect("captured together");
             Arc::make_mut(process).memory.pages = space.pages.clone();
         }
@@ -263,59 +280,96 @@ impl Frozen<'_> {
     /// # Errors
     /// `Unsupported`, `Lost`, `Kernel`.
     pub fn capture(&mut self) -> Result<ProcessImage, EngineError> {
-        let (parts, memory) = self.observe(true)?;
-        let staged_pages: u64 = memory.values().map(|m| (m.staged.len() + m.copied.len()) as u64).sum();
-        self.cost.page_count += staged_pages;
-        self.cost.bytes += staged_pages * 4096;
-        let image = ProcessImage::pending(&parts, staged_pages * 4096);
-        let memory = memory
-            .into_iter()
-            .map(|(pid, m)| {
-                let MemoryFound { host_pid, freed, staged, copied, .. } = m;
-                (pid, PendingMemory { host_pid, freed, staged, copied })
-            })
-            .collect();
+        let (parts, memory) = loop {
+            let (parts, memory) = self.observe(true)?;
+            // Those that were left asleep must have slept through all of it; else they are stopped and looked at too.
+            if self.all_left_still_asleep() {
+                break (parts, memory);
+            }
+            for found in memory.into_values() {
+                if let Some(space) = self.engine.live.get_mut(&found.host_pid).and_then(|p| p.space.as_mut()) {
+                    found.keep_in(space);
+                }
+            }
+            self.stop_rest(|_| true)?;
+        };
+        let copied: u64 = memory.values().map(|m| (m.staged.len() + m.copied.len()) as u64).sum();
+        self.cost.page_count += copied;
+        self.cost.bytes += copied * 4096;
+        let image = ProcessImage::pending(&parts, copied * 4096);
         self.engine.pending = Some(Pending { image: image.clone(), parts, memory });
         self.phase("capture");
         Ok(image)
     }
 
+    fn all_left_still_asleep(&self) -> bool {
+        let mut buffer = Vec::new();
+        let threads = self.engine.live.values().flat_map(|process| &process.threads);
+        threads.filter(|(tid, _)| !self.stopped.contains_key(tid)).all(|(_, thread)| thread.still_asleep(&mut buffer))
+    }
+
+    /// Stops what was left asleep in the processes (host pids) for which `which` holds.
+    fn stop_rest(&mut self, which: impl Fn(i32) -> bool) -> Result<(), EngineError> {
+        let engine = &mut *self.engine;
+        freeze::stop_more(&engine.membership, &engine.config, &mut engine.live, &mut self.stopped, |_, host_pid, _| {
+            !which(host_pid)
+        })
+    }
+
     /// Looks at all processes; with `bytes`, their changed pages are copied and count as unwritten from here on.
     fn observe(&mut self, bytes: bool) -> Result<(Processes, BTreeMap<u32, MemoryFound>), EngineError> {
-        let engine = &mut *self.engine;
-        let now_ns = engine.now_ns();
-        let manner = Manner { dirty: engine.config.dirty, bytes, faults: &engine.faults, now_ns };
-        let mut parents: BTreeMap<i32, u32> = engine.live.values().map(|p| (p.host_pid, p.pid)).collect();
-        let init = i32::try_from(engine.membership.init_host_pid).expect("a pid");
-        parents.insert(init, 1);
-        self.cost.process_count = u32::try_from(engine.live.len()).unwrap_or(u32::MAX);
+        let now_ns = self.engine.now_ns();
+        let init = i32::try_from(self.engine.membership.init_host_pid).expect("a pid");
+        let pids: Vec<i32> = self.engine.live.keys().copied().collect();
+        self.cost.process_count = u32::try_from(pids.len()).unwrap_or(u32::MAX);
         self.cost.thread_count = u32::try_from(self.stopped.len()).unwrap_or(u32::MAX);
+        let mut laps = Laps::new();
+        let mut names: BTreeMap<i32, u32> = self.engine.live.values().map(|p| (p.host_pid, p.pid)).collect();
+        names.insert(init, 1);
         let mut objects = Objects::default();
         let mut processes = BTreeMap::new();
         let mut memory = BTreeMap::new();
-        let pids: Vec<i32> = engine.live.keys().copied().collect();
         for host_pid in pids {
-            let observed = capture::observe(
-                &mut engine.live,
-                host_pid,
-                &mut self.stopped,
-                &mut objects,
-                &mut engine.cache,
-                &manner,
-                &parents,
-            )?;
+            let observed = match self.observe_one(host_pid, bytes, now_ns, &names, &mut objects, &mut laps)? {
+                Some(observed) => observed,
+                None => {
+                    self.stop_rest(|pid| pid == host_pid)?;
+                    let observed = self.observe_one(host_pid, bytes, now_ns, &names, &mut objects, &mut laps)?;
+                    observed.expect("a process that stands still is observed")
+                }
+            };
             let capture::Observed { process, found, staged, copied } = observed;
-            if bytes {
-                let space = engine.live.get_mut(&host_pid).and_then(|p| p.space.as_mut()).expect("observed");
+            if bytes && !found.untracked.is_empty() {
+                let space = self.engine.live.get_mut(&host_pid).and_then(|p| p.space.as_mut()).expect("observed");
                 capture::memory::track(space, &found.untracked)?;
             }
-            let capture::memory::Found { dirty, freed, shared_written, .. } = found;
-            memory.insert(process.pid, MemoryFound { host_pid, dirty, freed, staged, copied, shared_written });
+            let capture::memory::Found { dirty, freed, .. } = found;
+            memory.insert(process.pid, MemoryFound { host_pid, dirty, freed, staged, copied });
             processes.insert(process.pid, Arc::new(process));
         }
+        let engine = &mut *self.engine;
         objects.fill(&engine.live, &mut engine.diag, init, &engine.faults)?;
+        laps.lap("contents");
+        self.cost.phases.extend(laps.laps);
         let Objects { objects, pipes, sockets, terminals, ghosts, shared, .. } = objects;
         Ok((Processes { processes, objects, pipes, sockets, terminals, shared, ghosts }, memory))
+    }
+
+    fn observe_one(
+        &mut self,
+        host_pid: i32,
+        bytes: bool,
+        now_ns: Option<u64>,
+        pids: &BTreeMap<i32, u32>,
+        objects: &mut Objects,
+        laps: &mut Laps,
+    ) -> Result<Option<capture::Observed>, EngineError> {
+        let engine = &mut *self.engine;
+        let manner = Manner { dirty: engine.config.dirty, bytes, faults: &engine.faults, now_ns };
+        let process = engine.live.get_mut(&host_pid).expect("a known process");
+        let mut scene =
+            capture::Scene { stopped: &mut self.stopped, objects, cache: &mut engine.cache, manner: &manner, pids, laps };
+        capture::observe(process, &mut scene)
     }
 
     /// Paths (inside the box) of regular files that the box wrote through shared mappings since the last capture.
@@ -375,7 +429,23 @@ struct MemoryFound {
     freed: Vec<u64>,
     staged: Vec<(u64, usize)>,
     copied: Vec<(u64, [u8; 4096])>,
-    shared_written: Vec<(u64, u64)>,
+}
+
+impl MemoryFound {
+    /// Brings the index of the address space up to what was captured.
+    fn keep_in(self, space: &mut tracee::Space) {
+        for page in self.freed {
+            space.pages.set(page, Slot::Absent);
+        }
+        let mut buffer = [0u8; 4096];
+        for (page, index) in self.staged {
+            space.annex.staged_page(index, &mut buffer);
+            keep(&mut space.pages, page, &buffer);
+        }
+        for (page, bytes) in self.copied {
+            keep(&mut space.pages, page, &bytes);
+        }
+    }
 }
 
 impl Drop for Frozen<'_> {

@@ -32,8 +32,6 @@ pub(crate) struct ProcessPlan {
     pub(crate) end_threads: Vec<u32>,
     /// Threads that ended since.
     pub(crate) make_threads: Vec<Arc<Thread>>,
-    /// Another process group to be in.
-    pub(crate) group: Option<u32>,
 }
 
 /// Pages of a process that may differ from the index in its `now` image.
@@ -58,7 +56,6 @@ pub(crate) fn plan<'a>(now: &'a Processes, target: &Processes, dirty: Dirty<'a>)
             memory: memory::plan(&present.memory, &wanted.memory, dirty(*pid), &Subject::new(*pid, wanted.comm.clone()))?,
             end_threads: missing_in(&present.threads, &wanted.threads).map(|t| t.tid).collect(),
             make_threads: missing_in(&wanted.threads, &present.threads).cloned().collect(),
-            group: (present.group != wanted.group).then_some(wanted.group),
         });
     }
     Ok(Plan { end: newborns(now, target), patch })

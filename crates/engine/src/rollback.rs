@@ -24,6 +24,7 @@ impl Frozen<'_> {
     ) -> Result<(), E> {
         let kept = self.settled_present();
         let target = target.processes().ok_or_else(|| EngineError::Torn("the image was never settled".to_owned()))?;
+        self.stop_what_changes(&target)?;
         let (now, found) = match kept {
             Some(now) => (now, BTreeMap::new()),
             None => {
@@ -44,10 +45,26 @@ impl Frozen<'_> {
         self.apply(&now, &target, &plan, &fds).map_err(|error| torn(error).into())
     }
 
+    /// A process that sleeps in the very state of the target is left alone; every thread of any other is stopped.
+    fn stop_what_changes(&mut self, target: &Processes) -> Result<(), EngineError> {
+        let alone: std::collections::BTreeSet<i32> = self
+            .engine
+            .live
+            .values()
+            .filter(|process| {
+                let asleep = process.threads.keys().all(|tid| !self.stopped.contains_key(tid));
+                let image = process.image.as_ref();
+                asleep && !needs_itself(process, target) && image.is_some_and(|i| target.processes.get(&process.pid).is_some_and(|t| Arc::ptr_eq(i, t)))
+            })
+            .map(|process| process.host_pid)
+            .collect();
+        self.stop_rest(|host_pid| !alone.contains(&host_pid))
+    }
+
     /// The present as it was captured in this very freeze, if it was.
     fn settled_present(&mut self) -> Option<Arc<Processes>> {
         let image = self.engine.pending.as_ref()?.image.clone();
-        self.engine.settle();
+        self.engine.keep_pending();
         image.processes()
     }
 
@@ -60,7 +77,8 @@ impl Frozen<'_> {
     ) -> Result<(), EngineError> {
         let by_pid: BTreeMap<u32, i32> = self.engine.live.values().map(|p| (p.pid, p.host_pid)).collect();
         self.shared_memory(now, target)?;
-        for step in &plan.patch {
+        let awake = self.awake(plan, &by_pid);
+        for step in plan.patch.iter().filter(|step| awake.contains(&step.pid)) {
             let process = self.engine.live.get_mut(&by_pid[&step.pid]).expect("planned from it");
             let mut space = process.space.take().expect("observed before");
             let thread = capture::any_thread(process, &mut self.stopped)?;
@@ -84,7 +102,7 @@ impl Frozen<'_> {
             cache: &mut self.engine.cache,
         })?;
         self.phase(Stage::Descriptors.name());
-        for step in &plan.patch {
+        for step in plan.patch.iter().filter(|step| awake.contains(&step.pid)) {
             let process = self.engine.live.get_mut(&by_pid[&step.pid]).expect("planned from it");
             let (present, wanted) = (&now.processes[&step.pid], &target.processes[&step.pid]);
             apply::signals::apply(process, &mut self.stopped, present, wanted, &self.engine.faults)?;
@@ -94,11 +112,24 @@ impl Frozen<'_> {
                 capture::memory::register(space, &wanted.memory.mappings, false)?;
             }
             capture::memory::protect(space)?;
-            space.pages = wanted.memory.pages.clone();
+        }
+        for step in &plan.patch {
+            let process = self.engine.live.get_mut(&by_pid[&step.pid]).expect("planned from it");
+            let wanted = &target.processes[&step.pid];
+            process.space.as_mut().expect("observed before").pages = wanted.memory.pages.clone();
             process.image = Some(wanted.clone());
         }
         self.phase(Stage::Signals.name());
         Ok(())
+    }
+
+    /// Pids of the planned processes that stand still.
+    fn awake(&self, plan: &Plan, by_pid: &BTreeMap<u32, i32>) -> std::collections::BTreeSet<u32> {
+        let stands = |pid: &u32| {
+            let process = &self.engine.live[&by_pid[pid]];
+            process.threads.keys().any(|tid| self.stopped.contains_key(tid))
+        };
+        plan.patch.iter().map(|step| step.pid).filter(stands).collect()
     }
 
     fn threads(&mut self, target: &Processes, plan: &Plan, by_pid: &BTreeMap<u32, i32>) -> Result<(), EngineError> {
@@ -166,6 +197,15 @@ impl Frozen<'_> {
         }
         Err(EngineError::Torn("a shared memory object is gone".to_owned()))
     }
+}
+
+/// True where something that others may have changed can only be put back from inside the process.
+fn needs_itself(process: &crate::tracee::LiveProcess, target: &Processes) -> bool {
+    use image::fd::Kind;
+    target.processes.get(&process.pid).is_some_and(|wanted| {
+        let mut kinds = wanted.slots.iter().map(|slot| &target.objects[slot.object as usize].kind);
+        kinds.any(|kind| matches!(kind, Kind::Terminal { .. } | Kind::Epoll { .. }))
+    })
 }
 
 fn torn(error: EngineError) -> EngineError {

@@ -27,8 +27,8 @@ pub(crate) struct LiveThread {
     schedstat: File,
     /// `syscall`, held open.
     syscall: File,
-    /// What it looked like at its last capture, and the run count since which that holds.
-    pub(crate) asleep: Option<Asleep>,
+    /// The run count at which it was proved to sleep in the state of `image`; as long as it stays, so does the state.
+    pub(crate) asleep_at: Option<u64>,
     /// The image of its last capture or rollback.
     pub(crate) image: Option<Arc<Thread>>,
     /// The trampoline through which it waits, if any.
@@ -51,19 +51,12 @@ pub(crate) struct Waiting {
 /// `restart_syscall`: the kernel goes on with a wait that a stop interrupted.
 const RESTARTED: u64 = libc::SYS_restart_syscall as u64;
 
-/// Proof that a thread has done nothing: it has the same run count, and stands in the same call.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Asleep {
-    pub(crate) runs: u64,
-    pub(crate) syscall: Vec<u8>,
-}
-
 impl LiveThread {
     pub(crate) fn open(pid: i32, host_tid: i32, tid: u32) -> Result<Self, EngineError> {
         let dir = TaskDir::thread(pid, host_tid)?;
         let schedstat = dir.file("schedstat", false)?;
         let syscall = dir.file("syscall", false)?;
-        Ok(Self { tid, dir, schedstat, syscall, asleep: None, image: None, trampoline: None, waiting: None })
+        Ok(Self { tid, dir, schedstat, syscall, asleep_at: None, image: None, trampoline: None, waiting: None })
     }
 
     /// How often it was given a processor; `None` where it is gone.
@@ -106,6 +99,11 @@ impl LiveThread {
         self.waiting = noted;
     }
 
+    /// True where it has not run since it was proved to sleep.
+    pub(crate) fn still_asleep(&self, buffer: &mut Vec<u8>) -> bool {
+        self.asleep_at.is_some_and(|runs| self.run_count(buffer) == Some(runs))
+    }
+
     /// The call it sleeps in: number, arguments, stack and instruction pointer; `None` where it runs or is gone.
     pub(crate) fn sleeping_call(&self, buffer: &mut Vec<u8>) -> Option<Vec<u8>> {
         procfs::read_from_start(&self.syscall, buffer).ok()?;
@@ -144,8 +142,26 @@ pub(crate) struct Space {
     pub(crate) registered: Vec<(u64, u64)>,
     /// What each private page held when it was last captured or written by us.
     pub(crate) pages: PageIndex,
+    /// The mappings as they were read last.
+    pub(crate) layout: Option<Layout>,
     /// Which executable the address space runs.
     pub(crate) program: image::fd::Inode,
+}
+
+/// Mappings as they were read, with shared memory objects numbered by their place in `names`.
+#[derive(Debug, Clone)]
+pub(crate) struct Layout {
+    pub(crate) text: Vec<u8>,
+    pub(crate) mappings: Arc<Vec<image::memory::Mapping>>,
+    pub(crate) names: Vec<Named>,
+}
+
+/// A shared memory object as `maps` shows it, and a mapping through which it can be opened.
+#[derive(Debug, Clone)]
+pub(crate) struct Named {
+    pub(crate) inode: image::fd::Inode,
+    pub(crate) name: Vec<u8>,
+    pub(crate) mapping: (u64, u64),
 }
 
 impl LiveProcess {

@@ -131,6 +131,8 @@ pub(crate) fn parse_call(line: &[u8]) -> Option<(u64, RawRegisters)> {
 pub(crate) struct Trampoline {
     /// Which one.
     pub(crate) index: usize,
+    /// Its address.
+    pub(crate) entry: u64,
     /// The registers that stand on the program's own call.
     pub(crate) canonical: RawRegisters,
 }
@@ -249,7 +251,7 @@ mod tests {
         let (bytes, entered) = trampoline(0x9000, 35, &canonical, 1_500_000_000).expect("has a time-out");
         assert_eq!((entered[RIP], entered[RDI]), (0x9000, 0x9000 + 96));
         assert_eq!(bytes[96..104], 1u64.to_le_bytes());
-        let t = Trampoline { index: 0, canonical };
+        let t = Trampoline { index: 0, entry: 0x9000, canonical };
         let out = leave_trampoline(&t, &entered, 0);
         assert_eq!(out, canonical);
         let mut done = entered;

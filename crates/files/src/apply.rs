@@ -63,7 +63,17 @@ impl Tracker {
         };
         let mut applied = Applied::default();
         let (blobs, faults, cost) = (&mut self.blobs, &self.faults, &mut self.cost);
-        apply_side(&mut self.root, blobs, faults, cost, &plan.root, root_files, b"/", &mut applied).map_err(torn)?;
+        apply_side(
+            &mut self.root,
+            blobs,
+            faults,
+            cost,
+            &plan.root,
+            root_files,
+            b"/",
+            &mut applied,
+        )
+        .map_err(torn)?;
         if let Some(shm) = self.shm.as_mut().filter(|_| !faults.skips("shm")) {
             let prefix = [b"/", SHM_PATH, b"/"].concat();
             apply_side(shm, blobs, faults, cost, &plan.shm, shm_files, &prefix, &mut applied).map_err(torn)?;
@@ -86,7 +96,12 @@ fn prepare(state: &SideState, blobs: &BlobDir, plan: &SidePlan) -> Result<Prepar
             }
             Body::Regular(Content::Lower(lower)) => {
                 growth += restore.node.attributes.size;
-                let gone = || refused(&restore.path, format!("its lower file /{} is gone", lower.escape_ascii()));
+                let gone = || {
+                    refused(
+                        &restore.path,
+                        format!("its lower file /{} is gone", lower.escape_ascii()),
+                    )
+                };
                 drop(state.lower.find(lower)?.ok_or_else(gone)?);
             }
             Body::Regular(Content::Bytes { bytes, .. }) => growth += bytes.len() as u64,
@@ -104,7 +119,9 @@ fn prepare(state: &SideState, blobs: &BlobDir, plan: &SidePlan) -> Result<Prepar
     let volume = rustix::fs::fstatvfs(&state.upper).map_err(crate::attributes::failed("fstatvfs", b"upper"))?;
     let free = volume.f_bavail.saturating_mul(volume.f_frsize);
     if growth > free {
-        return Err(FilesError::Refused(format!("{growth} bytes are needed, {free} are free")));
+        return Err(FilesError::Refused(format!(
+            "{growth} bytes are needed, {free} are free"
+        )));
     }
     Ok(prepared)
 }
@@ -122,7 +139,10 @@ fn open_for_writing(state: &SideState, key: FileKey, now: &Node, path: &[u8], pr
     Ok(())
 }
 
-#[expect(clippy::too_many_arguments, reason = "one call site a tree; the parts are borrowed separately")]
+#[expect(
+    clippy::too_many_arguments,
+    reason = "one call site a tree; the parts are borrowed separately"
+)]
 fn apply_side(
     state: &mut SideState,
     blobs: &mut BlobDir,
@@ -138,12 +158,23 @@ fn apply_side(
     let mut placer = Placer::new(state, blobs, faults);
     placer.run(plan)?;
     let used_top = placer.used_top();
-    applied.revealed.extend(placer.revealed.iter().map(|path| inside(prefix, path)));
-    applied.replaced.extend(plan.replaced.iter().map(|path| inside(prefix, path)));
+    applied
+        .revealed
+        .extend(placer.revealed.iter().map(|path| inside(prefix, path)));
+    applied
+        .replaced
+        .extend(plan.replaced.iter().map(|path| inside(prefix, path)));
     cost.phases.push(("names", started.elapsed()));
 
     let started = Instant::now();
-    let mut restorer = Restorer { state, blobs, faults, prepared, applied, written: Vec::new() };
+    let mut restorer = Restorer {
+        state,
+        blobs,
+        faults,
+        prepared,
+        applied,
+        written: Vec::new(),
+    };
     for restore in &plan.restore {
         restorer.restore(restore)?;
     }
@@ -198,7 +229,12 @@ impl Restorer<'_> {
         };
         match opened {
             Ok(file) => Ok(Some(file)),
-            Err(error) if error.is_gone() && ["create", "symlink", "special", "hardlink", "rename", "lowerdir"].iter().any(|kind| self.faults.skips(kind)) => {
+            Err(error)
+                if error.is_gone()
+                    && ["create", "symlink", "special", "hardlink", "rename", "lowerdir"]
+                        .iter()
+                        .any(|kind| self.faults.skips(kind)) =>
+            {
                 Ok(None)
             }
             Err(error) => Err(error.into()),
@@ -245,10 +281,13 @@ impl Restorer<'_> {
             Content::Bytes { bytes, data } => Source::Bytes(bytes, data.as_deref()),
             Content::Blob(blob) => Source::File(self.blobs.open(blob)?),
             Content::Lower(lower) => {
-                let is_metacopy = read_xattrs(file.as_fd(), false)?.contains_key(b"trusted.overlay.metacopy".as_slice());
+                let is_metacopy =
+                    read_xattrs(file.as_fd(), false)?.contains_key(b"trusted.overlay.metacopy".as_slice());
                 let found = self.state.lower.find(lower)?;
                 // A metacopy has the lower file's bytes by itself.
-                let (false, Some(found)) = (is_metacopy, found) else { return Ok(()) };
+                let (false, Some(found)) = (is_metacopy, found) else {
+                    return Ok(());
+                };
                 Source::File(self.state.lower.reopen(&found, OFlags::RDONLY | OFlags::NONBLOCK)?)
             }
         };
@@ -284,7 +323,9 @@ impl Restorer<'_> {
     }
 
     fn write_xattrs(&self, file: &OwnedFd, path: &[u8], before: &Inode, target: &Inode, is_path: bool) -> Result<()> {
-        let gone = user_xattrs(before).filter(|(name, _)| !target.xattrs.contains_key(*name)).map(|(name, _)| (name, None));
+        let gone = user_xattrs(before)
+            .filter(|(name, _)| !target.xattrs.contains_key(*name))
+            .map(|(name, _)| (name, None));
         let come = user_xattrs(target).filter(|(name, value)| before.xattrs.get(*name) != Some(*value));
         for (name, value) in gone.chain(come.map(|(name, value)| (name, Some(&**value)))) {
             if name.starts_with(b"system.posix_acl") {
@@ -299,9 +340,13 @@ impl Restorer<'_> {
 
     /// Gives an inode of the upper what the lower layers hold under it.
     fn as_lower(&mut self, step: &AsLower) -> Result<()> {
-        let Some(found) = self.state.lower.find(&step.lower)? else { return Ok(()) };
+        let Some(found) = self.state.lower.find(&step.lower)? else {
+            return Ok(());
+        };
         let target = look_at(&found.fd, true)?;
-        let Some(file) = self.open(Some(step.key), &step.path, found.mode)? else { return Ok(()) };
+        let Some(file) = self.open(Some(step.key), &step.path, found.mode)? else {
+            return Ok(());
+        };
         let wanted = Content::Lower(step.lower.as_slice().into());
         if let Body::Regular(had) = &step.node.body
             && !had.is_same(&wanted)
@@ -336,7 +381,15 @@ fn look_at(file: &OwnedFd, is_path: bool) -> Result<Node> {
     let xattrs = Arc::new(read_xattrs(file.as_fd(), is_path)?);
     let (attributes, ino, dev) = (stat.attributes, stat.ino, stat.dev);
     let body = Body::Special;
-    Ok(Node(Arc::new(Inode { attributes, xattrs, body, ino, dev, names: Vec::new(), as_lower: false })))
+    Ok(Node(Arc::new(Inode {
+        attributes,
+        xattrs,
+        body,
+        ino,
+        dev,
+        names: Vec::new(),
+        as_lower: false,
+    })))
 }
 
 /// Brings the tree up to date after our own changes, so that they do not count as the box's: what was restored is
@@ -360,7 +413,13 @@ fn absorb(
     }
     // Attributes on disk are read again also where the target's record will be taken: they are what is true.
     for (key, _) in &written {
-        dirty.read(*key, Parts { content: false, xattrs: true });
+        dirty.read(
+            *key,
+            Parts {
+                content: false,
+                xattrs: true,
+            },
+        );
         if let Some(parts) = dirty.inodes.get_mut(key) {
             parts.content = false;
         }

@@ -38,6 +38,8 @@ pub(crate) struct Stat {
     pub(crate) dev: (u32, u32),
     /// Bytes on disk.
     pub(crate) allocated: u64,
+    /// Names on disk.
+    pub(crate) link_count: u64,
 }
 
 /// `fstat` of an open object (`O_PATH` too).
@@ -55,7 +57,10 @@ pub(crate) fn stat_entry(directory: impl AsFd, name: &[u8]) -> std::result::Resu
 
 fn convert(raw: &rustix::fs::Stat) -> Stat {
     let pair = |dev| (rustix::fs::major(dev), rustix::fs::minor(dev));
-    let time = |seconds, nanoseconds: u64| Time { seconds, nanoseconds: u32::try_from(nanoseconds).unwrap_or(0) };
+    let time = |seconds, nanoseconds: u64| Time {
+        seconds,
+        nanoseconds: u32::try_from(nanoseconds).unwrap_or(0),
+    };
     let attributes = Attributes {
         mode: raw.st_mode,
         uid: raw.st_uid,
@@ -66,7 +71,14 @@ fn convert(raw: &rustix::fs::Stat) -> Stat {
         atime: time(raw.st_atime, raw.st_atime_nsec),
     };
     let allocated = u64::try_from(raw.st_blocks).unwrap_or(0) * 512;
-    Stat { mode: raw.st_mode, attributes, ino: raw.st_ino, dev: pair(raw.st_dev), allocated }
+    Stat {
+        mode: raw.st_mode,
+        attributes,
+        ino: raw.st_ino,
+        dev: pair(raw.st_dev),
+        allocated,
+        link_count: raw.st_nlink,
+    }
 }
 
 /// True for a regular file or a directory: what can be opened for real without side effects.
@@ -82,8 +94,12 @@ pub(crate) fn is_whiteout(fd: impl AsFd, mode: u32) -> Result<bool> {
 /// An attribute of the overlay on a directory open as `O_PATH`.
 pub(crate) fn overlay_xattr(fd: impl AsFd, name: &str) -> Option<Vec<u8>> {
     let mut value = vec![0_u8; 4096];
-    let length =
-        rustix::fs::getxattr(self_path(fd.as_fd()), format!("trusted.overlay.{name}"), value.as_mut_slice()).ok()?;
+    let length = rustix::fs::getxattr(
+        self_path(fd.as_fd()),
+        format!("trusted.overlay.{name}"),
+        value.as_mut_slice(),
+    )
+    .ok()?;
     value.truncate(length);
     Some(value)
 }
@@ -151,8 +167,14 @@ pub(crate) fn write_xattr(fd: BorrowedFd<'_>, is_path: bool, name: &[u8], value:
 
 /// Sets both times. `is_path`: the descriptor is `O_PATH`.
 pub(crate) fn write_times(fd: BorrowedFd<'_>, is_path: bool, attributes: &Attributes) -> Result<()> {
-    let time = |time: Time| rustix::fs::Timespec { tv_sec: time.seconds, tv_nsec: time.nanoseconds.into() };
-    let times = Timestamps { last_access: time(attributes.atime), last_modification: time(attributes.mtime) };
+    let time = |time: Time| rustix::fs::Timespec {
+        tv_sec: time.seconds,
+        tv_nsec: time.nanoseconds.into(),
+    };
+    let times = Timestamps {
+        last_access: time(attributes.atime),
+        last_modification: time(attributes.mtime),
+    };
     let done = if is_path {
         rustix::fs::utimensat(fd, "", &times, AtFlags::EMPTY_PATH)
     } else {
@@ -163,7 +185,10 @@ pub(crate) fn write_times(fd: BorrowedFd<'_>, is_path: bool, attributes: &Attrib
 
 /// Sets the owner of an object open as `O_PATH`.
 pub(crate) fn write_owner(fd: BorrowedFd<'_>, uid: u32, gid: u32) -> Result<()> {
-    let owner = (Some(rustix::fs::Uid::from_raw(uid)), Some(rustix::fs::Gid::from_raw(gid)));
+    let owner = (
+        Some(rustix::fs::Uid::from_raw(uid)),
+        Some(rustix::fs::Gid::from_raw(gid)),
+    );
     Ok(rustix::fs::chownat(fd, "", owner.0, owner.1, AtFlags::EMPTY_PATH).map_err(failed("chown", b"file"))?)
 }
 

@@ -27,7 +27,12 @@ pub(crate) struct BlobDir {
 impl BlobDir {
     /// Takes over `fd` (an open directory) and empties it of what an earlier tracker left.
     pub(crate) fn new(fd: OwnedFd) -> Result<Self> {
-        let mut blobs = Self { fd, next_number: 0, retired: Arc::default(), graves: Vec::new() };
+        let mut blobs = Self {
+            fd,
+            next_number: 0,
+            retired: Arc::default(),
+            graves: Vec::new(),
+        };
         for name in names_in(&blobs.fd)? {
             if name.starts_with(b"blob-") || name.starts_with(b"grave-") {
                 remove_tree(&blobs.fd, &name)?;
@@ -49,12 +54,22 @@ impl BlobDir {
             return Err(error.into());
         }
         let allocated = stat(&file)?.allocated;
-        Ok(Arc::new(Blob { number, size, allocated, retired: self.retired.clone() }))
+        Ok(Arc::new(Blob {
+            number,
+            size,
+            allocated,
+            retired: self.retired.clone(),
+        }))
     }
 
     /// Opens a kept content for reading.
     pub(crate) fn open(&self, blob: &Blob) -> Result<OwnedFd> {
-        Ok(open_entry(&self.fd, name_of(blob.number).as_bytes(), OFlags::RDONLY, 0)?)
+        Ok(open_entry(
+            &self.fd,
+            name_of(blob.number).as_bytes(),
+            OFlags::RDONLY,
+            0,
+        )?)
     }
 
     /// A name for a tree that is to be moved here with `renameat`.
@@ -72,7 +87,11 @@ impl BlobDir {
 
     /// Deletes what nobody names any more. Called while the box runs.
     pub(crate) fn sweep(&mut self) -> Result<()> {
-        let retired = self.retired.lock().map(|mut retired| std::mem::take(&mut *retired)).unwrap_or_default();
+        let retired = self
+            .retired
+            .lock()
+            .map(|mut retired| std::mem::take(&mut *retired))
+            .unwrap_or_default();
         retired.into_iter().for_each(|number| self.remove(number));
         for grave in std::mem::take(&mut self.graves) {
             remove_tree(&self.fd, grave.as_bytes())?;

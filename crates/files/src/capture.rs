@@ -23,7 +23,13 @@ impl SideState {
         }
         for path in extra_paths {
             if let Some(Entry::Inode(key)) = self.tree.lookup(path).map(|dentry| dentry.entry) {
-                dirty.read(key, Parts { content: true, xattrs: false });
+                dirty.read(
+                    key,
+                    Parts {
+                        content: true,
+                        xattrs: false,
+                    },
+                );
             }
         }
         cost.phases.push(("events", started.elapsed()));
@@ -33,7 +39,12 @@ impl SideState {
         Refresh::new(self, blobs, cost).run(dirty)?;
         self.lost = false;
         if walked_all {
-            let directories = self.tree.inodes.iter().filter(|(_, node)| node.is_dir()).map(|(key, _)| *key);
+            let directories = self
+                .tree
+                .inodes
+                .iter()
+                .filter(|(_, node)| node.is_dir())
+                .map(|(key, _)| *key);
             let known: std::collections::HashSet<FileKey> = directories.collect();
             self.unmarked.retain(|key| known.contains(key));
         }

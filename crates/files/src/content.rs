@@ -43,13 +43,25 @@ pub(crate) fn read(
     } else {
         None
     };
-    if let Some(Content::Bytes { bytes: old, data: old_data }) = before
+    if let Some(Content::Bytes {
+        bytes: old,
+        data: old_data,
+    }) = before
         && **old == *bytes
     {
-        let content = Content::Bytes { bytes: old.clone(), data: if *old_data == data { old_data.clone() } else { data } };
+        let content = Content::Bytes {
+            bytes: old.clone(),
+            data: if *old_data == data { old_data.clone() } else { data },
+        };
         return Ok((content, size));
     }
-    Ok((Content::Bytes { bytes: bytes.into(), data }, size))
+    Ok((
+        Content::Bytes {
+            bytes: bytes.into(),
+            data,
+        },
+        size,
+    ))
 }
 
 /// Where the bytes to restore come from.
@@ -146,7 +158,11 @@ fn write_file(file: impl AsFd, source: impl AsFd, sparse: bool) -> Result<u64> {
         set_length(&file, size)?;
         written = 1;
     }
-    let ranges = if sparse { data_ranges(&source, size)? } else { std::iter::once(0..size).collect() };
+    let ranges = if sparse {
+        data_ranges(&source, size)?
+    } else {
+        std::iter::once(0..size).collect()
+    };
     let mut wanted = vec![0; 256 << 10];
     let mut known = vec![0; 256 << 10];
     for range in &ranges {

@@ -64,11 +64,20 @@ pub(crate) struct Parts {
 }
 
 impl Parts {
-    pub(crate) const ALL: Parts = Parts { content: true, xattrs: true };
-    pub(crate) const STAT: Parts = Parts { content: false, xattrs: false };
+    pub(crate) const ALL: Parts = Parts {
+        content: true,
+        xattrs: true,
+    };
+    pub(crate) const STAT: Parts = Parts {
+        content: false,
+        xattrs: false,
+    };
 
     pub(crate) fn or(self, other: Parts) -> Parts {
-        Parts { content: self.content | other.content, xattrs: self.xattrs | other.xattrs }
+        Parts {
+            content: self.content | other.content,
+            xattrs: self.xattrs | other.xattrs,
+        }
     }
 }
 
@@ -94,7 +103,10 @@ impl SideState {
             upper,
             merged,
             lower,
-            tree: Side { top, inodes: OrdMap::new() },
+            tree: Side {
+                top,
+                inodes: OrdMap::new(),
+            },
             unmarked: HashSet::new(),
             fresh: HashSet::new(),
             lost: true,
@@ -122,7 +134,10 @@ impl SideState {
                 }
                 return;
             }
-            let parts = Parts { content: event.modified, xattrs: event.attributes };
+            let parts = Parts {
+                content: event.modified,
+                xattrs: event.attributes,
+            };
             if let Some(object) = event.object.map(key_of).or(directory) {
                 dirty.read(object, parts);
             }

@@ -16,7 +16,10 @@ pub const POINTS: &[(&str, &str)] = &[
     ("skip:files.special", "making FIFOs, sockets and device nodes again"),
     ("skip:files.sparse", "making holes again"),
     ("skip:files.shm", "everything in /dev/shm"),
-    ("skip:files.lowerdir", "revealing deleted files and directories of the lower layers"),
+    (
+        "skip:files.lowerdir",
+        "revealing deleted files and directories of the lower layers",
+    ),
 ];
 
 /// The fault points that are switched on.
@@ -35,7 +38,9 @@ impl Faults {
         if self.0 == 0 {
             return false;
         }
-        let index = POINTS.iter().position(|(name, _)| name.strip_prefix("skip:files.") == Some(kind));
+        let index = POINTS
+            .iter()
+            .position(|(name, _)| name.strip_prefix("skip:files.") == Some(kind));
         self.0 & (1 << index.expect("asked only for points of the table")) != 0
     }
 }

@@ -18,6 +18,7 @@ mod attributes;
 mod blob;
 mod capture;
 mod content;
+mod copy;
 mod dirty;
 pub mod error;
 pub mod fault;

@@ -38,13 +38,21 @@ impl Lower {
     pub(crate) fn covered(&self, path: &[u8]) -> Result<Option<Covered>> {
         let Some(found) = self.find(path)? else { return Ok(None) };
         let key = key_of(handle_of(&found.fd, b"")?);
-        Ok(Some(Covered { key, is_dir: found.mode & S_IFMT == S_IFDIR }))
+        Ok(Some(Covered {
+            key,
+            is_dir: found.mode & S_IFMT == S_IFDIR,
+        }))
     }
 
     /// What `path` (no leading slash; empty: the root) shows.
     pub(crate) fn find(&self, path: &[u8]) -> Result<Option<Found>> {
         if let [only] = self.layers.as_slice() {
-            return Ok(open_if_there(only, path)?.map(|(fd, mode)| Found { fd, mode, layer: 0, path: path.to_vec() }));
+            return Ok(open_if_there(only, path)?.map(|(fd, mode)| Found {
+                fd,
+                mode,
+                layer: 0,
+                path: path.to_vec(),
+            }));
         }
         self.find_from(0, path)
     }
@@ -55,7 +63,10 @@ impl Lower {
             // Walk the parents: a whiteout or an opaque directory in this layer hides the same path in those below.
             let mut at: Vec<u8> = Vec::new();
             let mut opaque = false;
-            let parts: Vec<&[u8]> = path.split(|&byte| byte == b'/').filter(|part| !part.is_empty()).collect();
+            let parts: Vec<&[u8]> = path
+                .split(|&byte| byte == b'/')
+                .filter(|part| !part.is_empty())
+                .collect();
             for (depth, part) in parts.iter().enumerate() {
                 at = image::tree::join(&at, part);
                 let Some((fd, mode)) = open_if_there(layer, &at)? else {
@@ -69,7 +80,12 @@ impl Lower {
                 }
                 let is_last = depth + 1 == parts.len();
                 if is_last {
-                    return Ok(Some(Found { fd, mode, layer: index, path: at }));
+                    return Ok(Some(Found {
+                        fd,
+                        mode,
+                        layer: index,
+                        path: at,
+                    }));
                 }
                 if mode & S_IFMT != S_IFDIR {
                     return Ok(None);
@@ -91,8 +107,15 @@ impl Lower {
                 opaque |= overlay_xattr(&fd, "opaque").as_deref() == Some(b"y");
             }
             if parts.is_empty() {
-                let Some((fd, mode)) = open_if_there(layer, b"")? else { continue };
-                return Ok(Some(Found { fd, mode, layer: index, path: Vec::new() }));
+                let Some((fd, mode)) = open_if_there(layer, b"")? else {
+                    continue;
+                };
+                return Ok(Some(Found {
+                    fd,
+                    mode,
+                    layer: index,
+                    path: Vec::new(),
+                }));
             }
         }
         Ok(None)
@@ -111,7 +134,10 @@ fn open_if_there(layer: &OwnedFd, path: &[u8]) -> Result<Option<(OwnedFd, u32)>>
             Ok(Some((fd, stat.mode)))
         }
         // A link or a file in the middle of the path: nothing is under it.
-        Err(error) if error.is_gone() || matches!(error.errno, libc_errno::ELOOP | libc_errno::ENOTDIR | libc_errno::EXDEV) => {
+        Err(error)
+            if error.is_gone()
+                || matches!(error.errno, libc_errno::ELOOP | libc_errno::ENOTDIR | libc_errno::EXDEV) =>
+        {
             Ok(None)
         }
         Err(error) => Err(error.into()),

@@ -10,15 +10,16 @@ use std::ffi::OsStr;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 
-use image::tree::{Body, Content, Node, S_IFCHR, S_IFDIR, S_IFLNK, S_IFMT, S_IFREG};
+use image::tree::{Body, Content, Node, S_IFCHR, S_IFMT};
 use linux::SysError;
 use linux::openat::{open_beneath, open_entry};
 use rustix::fs::{AtFlags, FileType, Mode, OFlags};
 use rustix::io::Errno;
 
 use crate::Result;
-use crate::attributes::{failed, is_plain, read_xattrs, stat, stat_entry, write_mode, write_owner, write_times, write_xattr};
-use crate::blob::{BlobDir, names_in, remove_tree};
+use crate::attributes::{failed, stat_entry, write_owner};
+use crate::blob::{BlobDir, remove_tree};
+use crate::copy::Copier;
 use crate::dirty::SideState;
 use crate::fault::Faults;
 use crate::plan::{Clear, Place, SidePlan};
@@ -56,7 +57,16 @@ fn split(path: &[u8]) -> (&[u8], &[u8]) {
 
 impl<'a> Placer<'a> {
     pub(crate) fn new(state: &'a SideState, blobs: &'a mut BlobDir, faults: &'a Faults) -> Self {
-        Self { state, blobs, faults, park: None, exit: None, used_top: false, gone_count: 0, revealed: Vec::new() }
+        Self {
+            state,
+            blobs,
+            faults,
+            park: None,
+            exit: None,
+            used_top: false,
+            gone_count: 0,
+            revealed: Vec::new(),
+        }
     }
 
     /// True when a directory of ours was made at the root.
@@ -87,7 +97,10 @@ impl<'a> Placer<'a> {
     /// The directory of `path` through the merged mount, and the name in it.
     fn parent<'p>(&self, path: &'p [u8]) -> Result<(OwnedFd, &'p [u8])> {
         let (directory, name) = split(path);
-        Ok((open_beneath(&self.state.merged, directory, OFlags::PATH | OFlags::DIRECTORY)?, name))
+        Ok((
+            open_beneath(&self.state.merged, directory, OFlags::PATH | OFlags::DIRECTORY)?,
+            name,
+        ))
     }
 
     fn park(&mut self) -> Result<&OwnedFd> {
@@ -103,7 +116,12 @@ impl<'a> Placer<'a> {
         // The box may have made the name itself; a daemon that died may have left it.
         remove_tree(&self.state.merged, name.as_bytes())?;
         rustix::fs::mkdirat(&self.state.merged, name, Mode::RWXU).map_err(failed("mkdirat", name.as_bytes()))?;
-        Ok(open_entry(&self.state.merged, name.as_bytes(), OFlags::PATH | OFlags::DIRECTORY, 0)?)
+        Ok(open_entry(
+            &self.state.merged,
+            name.as_bytes(),
+            OFlags::PATH | OFlags::DIRECTORY,
+            0,
+        )?)
     }
 
     /// Makes the merged mount forget the directories that left: as long as it remembers one, the lower file behind
@@ -180,8 +198,21 @@ impl<'a> Placer<'a> {
         }
     }
 
-    /// Deletes what the lower layers show at `path`.
+    /// Deletes what the lower layers show at `path`. In a directory that has just been revealed the merged mount has
+    /// not looked it up and must not: the lower file may be in use under the name that it was moved to, and would be
+    /// remembered as a second name of it.
     fn hide(&mut self, path: &[u8], is_dir: bool) -> Result<()> {
+        let is_below = |top: &Vec<u8>| {
+            path.strip_prefix(top.as_slice())
+                .is_some_and(|rest| rest.starts_with(b"/"))
+        };
+        if self.revealed.iter().any(is_below) {
+            let (directory, name) = split(path);
+            let upper = open_beneath(&self.state.upper, directory, OFlags::PATH | OFlags::DIRECTORY)?;
+            if let Err(Errno::NOENT) = stat_entry(&upper, name) {
+                return make_whiteout(&upper, name);
+            }
+        }
         let done = if is_dir {
             self.discard(path)
         } else {
@@ -191,13 +222,6 @@ impl<'a> Placer<'a> {
         };
         match done {
             Err(crate::FilesError::Kernel(error)) if error.is_gone() => Ok(()),
-            // The lower inode is in use under the name that it was moved to, so the overlay will not look it up here;
-            // nor has it: a whiteout in the upper is enough.
-            Err(crate::FilesError::Kernel(error)) if error.errno == Errno::STALE.raw_os_error() => {
-                let (directory, name) = split(path);
-                let upper = open_beneath(&self.state.upper, directory, OFlags::PATH | OFlags::DIRECTORY)?;
-                make_whiteout(&upper, name)
-            }
             done => done,
         }
     }
@@ -276,7 +300,13 @@ impl<'a> Placer<'a> {
         }
         let (from_directory, from_name) = self.parent(from)?;
         let (to_directory, to_name) = self.parent(to)?;
-        let done = rustix::fs::linkat(&from_directory, os(from_name), &to_directory, os(to_name), AtFlags::empty());
+        let done = rustix::fs::linkat(
+            &from_directory,
+            os(from_name),
+            &to_directory,
+            os(to_name),
+            AtFlags::empty(),
+        );
         match done {
             // Something that should be there was left out by a fault point.
             Err(Errno::NOENT) if self.faults.skips("create") || self.faults.skips("rename") => Ok(()),
@@ -292,7 +322,7 @@ impl<'a> Placer<'a> {
             return Err(SysError::new("lookup", lower.escape_ascii(), Errno::NOENT.raw_os_error()).into());
         };
         let source = self.state.lower.reopen(&found, OFlags::RDONLY | OFlags::DIRECTORY)?;
-        copy_entry(&source, lower_name, &directory, name)
+        Copier::default().copy(&source, lower_name, &directory, name)
     }
 }
 
@@ -301,51 +331,4 @@ fn make_whiteout(upper: &OwnedFd, name: &[u8]) -> Result<()> {
     let device = rustix::fs::makedev(0, 0);
     let made = rustix::fs::mknodat(upper, os(name), FileType::CharacterDevice, Mode::empty(), device);
     Ok(made.map_err(failed("mknodat whiteout", name))?)
-}
-
-/// Copies `source`/`from` with all below it to `target`/`to`.
-fn copy_entry(source: &OwnedFd, from: &[u8], target: &OwnedFd, to: &[u8]) -> Result<()> {
-    let there = stat_entry(source, from).map_err(failed("fstatat", from))?;
-    match there.mode & S_IFMT {
-        S_IFDIR => {
-            rustix::fs::mkdirat(target, os(to), Mode::RWXU).map_err(failed("mkdirat", to))?;
-            let inner = open_entry(source, from, OFlags::RDONLY | OFlags::DIRECTORY, 0)?;
-            let copy = open_entry(target, to, OFlags::PATH | OFlags::DIRECTORY, 0)?;
-            for name in names_in(&inner)? {
-                copy_entry(&inner, &name, &copy, &name)?;
-            }
-        }
-        S_IFREG => {
-            let inner = open_entry(source, from, OFlags::RDONLY | OFlags::NONBLOCK, 0)?;
-            let copy = open_entry(target, to, OFlags::RDWR | OFlags::CREATE | OFlags::EXCL, 0o600)?;
-            let _bytes = linux::reflink::copy_sparse(&inner, &copy, there.attributes.size)?;
-        }
-        S_IFLNK => {
-            let link = rustix::fs::readlinkat(source, os(from), Vec::new()).map_err(failed("readlinkat", from))?;
-            rustix::fs::symlinkat(link, target, os(to)).map_err(failed("symlinkat", to))?;
-        }
-        kind => {
-            let (major, minor) = there.attributes.rdev;
-            let device = rustix::fs::makedev(major, minor);
-            let kind = FileType::from_raw_mode(kind);
-            rustix::fs::mknodat(target, os(to), kind, Mode::RUSR, device).map_err(failed("mknodat", to))?;
-        }
-    }
-    let from = open_entry(source, from, OFlags::PATH, 0)?;
-    copy_attributes(&from, &open_entry(target, to, OFlags::PATH, 0)?)
-}
-
-fn copy_attributes(from: &OwnedFd, to: &OwnedFd) -> Result<()> {
-    let there = stat(from)?;
-    write_owner(to.as_fd(), there.attributes.uid, there.attributes.gid)?;
-    if there.mode & S_IFMT != S_IFLNK {
-        write_mode(to.as_fd(), there.mode)?;
-    }
-    for (name, value) in read_xattrs(from.as_fd(), true)? {
-        if !name.starts_with(b"trusted.overlay.") {
-            write_xattr(to.as_fd(), true, &name, Some(&value))?;
-        }
-    }
-    debug_assert!(is_plain(there.mode) || there.attributes.size < 1 << 20, "links and devices are small");
-    write_times(to.as_fd(), true, &there.attributes)
 }

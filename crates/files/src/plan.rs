@@ -161,7 +161,10 @@ pub fn plan(now: &Tree, target: &Tree) -> Plan {
         (Some(now), Some(target)) => plan_side(now, target),
         _ => SidePlan::default(),
     };
-    Plan { root: plan_side(&now.root, &target.root), shm }
+    Plan {
+        root: plan_side(&now.root, &target.root),
+        shm,
+    }
 }
 
 impl Plan {
@@ -271,12 +274,21 @@ impl<'a> Planner<'a> {
     /// Lets born inodes stand in for lost ones: those that were copied up from the same lower file, wherever they are;
     /// then those at the same name, parents before children.
     fn adopt(&mut self) {
-        let mut by_origin: HashMap<FileKey, FileKey> =
-            self.born.iter().filter_map(|(key, inode)| Some((inode.origin()?, *key))).collect();
+        let mut by_origin: HashMap<FileKey, FileKey> = self
+            .born
+            .iter()
+            .filter_map(|(key, inode)| Some((inode.origin()?, *key)))
+            .collect();
         for (key, inode) in &self.lost {
             let Some(origin) = inode.origin() else { continue };
-            let Some(born) = by_origin.get(&origin).copied() else { continue };
-            if self.born.get(&born).is_some_and(|candidate| can_stand_in(candidate, inode)) {
+            let Some(born) = by_origin.get(&origin).copied() else {
+                continue;
+            };
+            if self
+                .born
+                .get(&born)
+                .is_some_and(|candidate| can_stand_in(candidate, inode))
+            {
                 let _used = by_origin.remove(&origin);
                 let _none = self.adopted.insert(*key, born);
                 let _none = self.adopted_by.insert(born, *key);
@@ -290,13 +302,17 @@ impl<'a> Planner<'a> {
         lost.sort_by_key(|(depth, key, _)| (*depth, *key));
         for (_, key, inode) in lost.into_iter().filter(|(_, _, inode)| inode.origin().is_none()) {
             for (parent, name) in &inode.names {
-                let Some(directory) = self.now_key(parent) else { continue };
+                let Some(directory) = self.now_key(parent) else {
+                    continue;
+                };
                 let children = self.now.get(&directory).and_then(Inode::children);
                 let Some(Entry::Inode(born)) = children.and_then(|names| names.get(name)).map(|dentry| dentry.entry)
                 else {
                     continue;
                 };
-                let Some(candidate) = self.born.get(&born) else { continue };
+                let Some(candidate) = self.born.get(&born) else {
+                    continue;
+                };
                 if !self.adopted_by.contains_key(&born) && can_stand_in(candidate, inode) {
                     let _none = self.adopted.insert(key, born);
                     let _none = self.adopted_by.insert(born, key);
@@ -308,7 +324,11 @@ impl<'a> Planner<'a> {
 
     /// The inode of `now` that is or becomes the target's inode `key`.
     fn now_key(&self, key: &FileKey) -> Option<FileKey> {
-        if self.now.get(key).is_some() { Some(*key) } else { self.adopted.get(key).copied() }
+        if self.now.get(key).is_some() {
+            Some(*key)
+        } else {
+            self.adopted.get(key).copied()
+        }
     }
 
     /// True for an inode of `now` that has a place in the target.
@@ -340,10 +360,18 @@ impl<'a> Planner<'a> {
         pairs: &mut Vec<(Option<FileKey>, Option<FileKey>)>,
     ) {
         let none = OrdMap::new();
-        let now_names = now.and_then(|key| self.now.get(&key)).and_then(Inode::children).unwrap_or(&none);
-        let target_names = target.and_then(|key| self.target.get(&key)).and_then(Inode::children).unwrap_or(&none);
+        let now_names = now
+            .and_then(|key| self.now.get(&key))
+            .and_then(Inode::children)
+            .unwrap_or(&none);
+        let target_names = target
+            .and_then(|key| self.target.get(&key))
+            .and_then(Inode::children)
+            .unwrap_or(&none);
         let now_path = now.and_then(|key| self.now.path(&key));
-        let stay = now.filter(|_| target.is_none()).and_then(|key| self.staying.get(&key).cloned());
+        let stay = now
+            .filter(|_| target.is_none())
+            .and_then(|key| self.staying.get(&key).cloned());
         let (target_path, lower) = match (target, stay) {
             (Some(key), _) => (self.target.path(&key), self.target.lower_path(&key)),
             (None, Some(stay)) => (Some(stay.path), Some(stay.lower)),
@@ -378,7 +406,10 @@ impl<'a> Planner<'a> {
     }
 
     fn is_stable(&self, slot: &Slot) -> bool {
-        match (slot.now.map(|dentry| dentry.entry), slot.target.map(|dentry| dentry.entry)) {
+        match (
+            slot.now.map(|dentry| dentry.entry),
+            slot.target.map(|dentry| dentry.entry),
+        ) {
             (Some(Entry::Inode(now)), Some(Entry::Inode(target))) => self.now_key(&target) == Some(now),
             (now, target) => now == target,
         }
@@ -386,7 +417,14 @@ impl<'a> Planner<'a> {
 
     /// A born copy of what the target shows from the lower layers stays where it is.
     fn stays(&mut self, slot: &Slot) -> Option<Option<(Option<FileKey>, Option<FileKey>)>> {
-        let (Some(Dentry { entry: Entry::Inode(key), covers: Some(covers) }), None) = (slot.now, slot.target) else {
+        let (
+            Some(Dentry {
+                entry: Entry::Inode(key),
+                covers: Some(covers),
+            }),
+            None,
+        ) = (slot.now, slot.target)
+        else {
             return None;
         };
         let inode = *self.born.get(&key)?;
@@ -396,7 +434,10 @@ impl<'a> Planner<'a> {
         if inode.is_dir() && !inode.is_merged() {
             return None;
         }
-        let stay = Stay { path: slot.target_path.clone(), lower: slot.lower.clone()? };
+        let stay = Stay {
+            path: slot.target_path.clone(),
+            lower: slot.lower.clone()?,
+        };
         let _none = self.staying.insert(key, stay);
         Some(inode.is_dir().then_some((Some(key), None)))
     }
@@ -405,7 +446,9 @@ impl<'a> Planner<'a> {
     fn send_back(&mut self, pairs: &mut Vec<(Option<FileKey>, Option<FileKey>)>) -> bool {
         let mut homes: HashMap<FileKey, usize> = HashMap::new();
         for (index, slot) in self.slots.iter().enumerate() {
-            if slot.target.is_none() && slot.back.is_none() && slot.lower.is_some()
+            if slot.target.is_none()
+                && slot.back.is_none()
+                && slot.lower.is_some()
                 && let Some(covers) = slot.covers()
             {
                 let _other = homes.insert(covers.key, index);
@@ -416,14 +459,19 @@ impl<'a> Planner<'a> {
             if homes.is_empty() || self.adopted_by.contains_key(key) || self.staying.contains_key(key) {
                 continue;
             }
-            let Some(index) = inode.origin().and_then(|origin| homes.remove(&origin)) else { continue };
+            let Some(index) = inode.origin().and_then(|origin| homes.remove(&origin)) else {
+                continue;
+            };
             let slot = &mut self.slots[index];
             let covers_dir = slot.covers().is_some_and(|covers| covers.is_dir);
             if covers_dir != inode.is_dir() || (inode.is_dir() && !inode.is_merged()) {
                 continue;
             }
             slot.back = Some(*key);
-            let stay = Stay { path: slot.target_path.clone(), lower: slot.lower.clone().expect("checked above") };
+            let stay = Stay {
+                path: slot.target_path.clone(),
+                lower: slot.lower.clone().expect("checked above"),
+            };
             let _none = self.staying.insert(*key, stay);
             if inode.is_dir() {
                 pairs.push((Some(*key), None));
@@ -460,7 +508,10 @@ impl<'a> Planner<'a> {
         for slot in std::mem::take(&mut self.slots) {
             self.vacate(&slot);
             match slot.target {
-                Some(Dentry { entry: Entry::Inode(key), .. }) => match self.now_key(&key) {
+                Some(Dentry {
+                    entry: Entry::Inode(key),
+                    ..
+                }) => match self.now_key(&key) {
                     Some(now) => {
                         self.hide_lower(&slot);
                         arriving.entry(now).or_default().push(slot.target_path);
@@ -475,19 +526,26 @@ impl<'a> Planner<'a> {
                         }
                     }
                 },
-                Some(Dentry { entry: Entry::Whiteout, .. }) => self.hide_lower(&slot),
+                Some(Dentry {
+                    entry: Entry::Whiteout, ..
+                }) => self.hide_lower(&slot),
                 None => match slot.back {
                     Some(key) => arriving.entry(key).or_default().push(slot.target_path),
                     None => {
                         if let (Some(_), Some(lower)) = (slot.covers(), slot.lower) {
-                            self.plan.place.push(Place::Reveal { path: slot.target_path, lower });
+                            self.plan.place.push(Place::Reveal {
+                                path: slot.target_path,
+                                lower,
+                            });
                         }
                     }
                 },
             }
         }
         for paths in made.into_values() {
-            self.plan.link.extend(paths[1..].iter().map(|path| (paths[0].clone(), path.clone())));
+            self.plan
+                .link
+                .extend(paths[1..].iter().map(|path| (paths[0].clone(), path.clone())));
             self.plan.replaced.extend(paths);
         }
         self.move_wanted(arriving);
@@ -495,7 +553,13 @@ impl<'a> Planner<'a> {
 
     /// What stands in the way at `slot` goes, or is noted as having to move.
     fn vacate(&mut self, slot: &Slot) {
-        let Some(Dentry { entry: Entry::Inode(key), .. }) = slot.now else { return };
+        let Some(Dentry {
+            entry: Entry::Inode(key),
+            ..
+        }) = slot.now
+        else {
+            return;
+        };
         let path = slot.now_path.clone().expect("a name of `now` has a path");
         debug_assert!(slot.now_name.is_some(), "a name of `now` has a directory");
         if self.is_wanted(&key) {
@@ -509,19 +573,27 @@ impl<'a> Planner<'a> {
 
     fn hide_lower(&mut self, slot: &Slot) {
         if let Some(covers) = slot.shows_lower() {
-            self.plan.place.push(Place::Hide { path: slot.target_path.clone(), is_dir: covers.is_dir });
+            self.plan.place.push(Place::Hide {
+                path: slot.target_path.clone(),
+                is_dir: covers.is_dir,
+            });
         }
     }
 
     /// Steps that make the lost inode `key` of the target at `slot`.
     fn make(&mut self, slot: &Slot, key: FileKey) {
-        let Some(node) = self.target.inodes.get(&key).cloned() else { return };
+        let Some(node) = self.target.inodes.get(&key).cloned() else {
+            return;
+        };
         let path = slot.target_path.clone();
         let covers = slot.covers();
         let is_copy = covers.is_some_and(|covers| node.origin() == Some(covers.key) && covers.is_dir == node.is_dir());
         if is_copy && (!node.is_dir() || node.is_merged()) {
             if let (Some(_), Some(lower)) = (slot.now, slot.lower.clone()) {
-                self.plan.place.push(Place::Reveal { path: path.clone(), lower });
+                self.plan.place.push(Place::Reveal {
+                    path: path.clone(),
+                    lower,
+                });
             }
             self.plan.place.push(Place::CopyUp { path, node });
             return;
@@ -552,14 +624,19 @@ impl<'a> Planner<'a> {
                 // The move itself may change the times of a directory (XFS).
                 let _new = self.touched.insert(*self.adopted_by.get(&key).unwrap_or(&key));
                 self.plan.clear.push(Clear::Park { path: from, slot });
-                self.plan.place.push(Place::Unpark { slot, path: first.clone() });
+                self.plan.place.push(Place::Unpark {
+                    slot,
+                    path: first.clone(),
+                });
                 Some(first)
             } else {
                 self.settled_path(&key, &arrives)
             };
             self.plan.clear.extend(leaves.map(|path| Clear::Unlink { path }));
             if let Some(source) = source {
-                self.plan.link.extend(arrives.into_iter().map(|path| (source.clone(), path)));
+                self.plan
+                    .link
+                    .extend(arrives.into_iter().map(|path| (source.clone(), path)));
             }
         }
     }
@@ -586,16 +663,21 @@ impl<'a> Planner<'a> {
         }
         let lost: Vec<FileKey> = self.lost.keys().copied().collect();
         for key in lost {
-            let now = self.adopted.get(&key).and_then(|born| Some((*born, self.now.inodes.get(born)?.clone())));
+            let now = self
+                .adopted
+                .get(&key)
+                .and_then(|born| Some((*born, self.now.inodes.get(born)?.clone())));
             let Some(target) = self.target.get(&key) else { continue };
             if now.is_some() {
-                let paths = target.names.iter().filter_map(|(parent, name)| {
-                    Some(join(&self.target.path(parent)?, &name.0))
-                });
+                let paths = target
+                    .names
+                    .iter()
+                    .filter_map(|(parent, name)| Some(join(&self.target.path(parent)?, &name.0)));
                 self.plan.replaced.extend(paths);
             }
-            let is_same =
-                now.as_ref().is_some_and(|(_, now)| !needs_restore(now, target, self.touched.contains(&key)));
+            let is_same = now
+                .as_ref()
+                .is_some_and(|(_, now)| !needs_restore(now, target, self.touched.contains(&key)));
             if !is_same {
                 self.push_restore(key, now);
             }
@@ -604,21 +686,35 @@ impl<'a> Planner<'a> {
             let Some(node) = self.now.inodes.get(key) else { continue };
             if !node.as_lower || self.touched.contains(key) {
                 let (path, lower) = (stay.path.clone(), stay.lower.clone());
-                self.plan.as_lower.push(AsLower { path, key: *key, node: node.clone(), lower });
+                self.plan.as_lower.push(AsLower {
+                    path,
+                    key: *key,
+                    node: node.clone(),
+                    lower,
+                });
             }
         }
     }
 
     fn push_restore(&mut self, key: FileKey, now: Option<(FileKey, Node)>) {
-        let (Some(node), Some(path)) = (self.target.inodes.get(&key), self.target.path(&key)) else { return };
-        self.plan.restore.push(Restore { path, now, key, node: node.clone() });
+        let (Some(node), Some(path)) = (self.target.inodes.get(&key), self.target.path(&key)) else {
+            return;
+        };
+        self.plan.restore.push(Restore {
+            path,
+            now,
+            key,
+            node: node.clone(),
+        });
     }
 
     fn finish(mut self) -> SidePlan {
         let clear_path = |clear: &Clear| match clear {
             Clear::Park { path, .. } | Clear::Unlink { path } | Clear::Discard { path } => depth(path),
         };
-        self.plan.clear.sort_by_key(|clear| std::cmp::Reverse(clear_path(clear)));
+        self.plan
+            .clear
+            .sort_by_key(|clear| std::cmp::Reverse(clear_path(clear)));
         self.plan.place.sort_by_key(|place| depth(place.path()));
         self.plan.replaced.sort();
         self.plan.replaced.dedup();
@@ -655,5 +751,8 @@ fn needs_restore(now: &Inode, target: &Inode, names_changed: bool) -> bool {
 
 /// Extended attributes that are the box's, not the overlay's.
 pub(crate) fn user_xattrs(inode: &Inode) -> impl Iterator<Item = (&Arc<[u8]>, &Arc<[u8]>)> {
-    inode.xattrs.iter().filter(|(name, _)| !name.starts_with(b"trusted.overlay."))
+    inode
+        .xattrs
+        .iter()
+        .filter(|(name, _)| !name.starts_with(b"trusted.overlay."))
 }

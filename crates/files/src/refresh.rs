@@ -40,7 +40,15 @@ pub(crate) struct Refresh<'a> {
 impl<'a> Refresh<'a> {
     pub(crate) fn new(state: &'a mut SideState, blobs: &'a mut BlobDir, cost: &'a mut Cost) -> Self {
         let (done, orphans) = (HashSet::new(), HashSet::new());
-        Self { state, blobs, cost, done, orphans, new_names: Vec::new(), metacopies: Vec::new() }
+        Self {
+            state,
+            blobs,
+            cost,
+            done,
+            orphans,
+            new_names: Vec::new(),
+            metacopies: Vec::new(),
+        }
     }
 
     /// Looks at all that `dirty` names, and at what is found to be new because of it.
@@ -62,8 +70,13 @@ impl<'a> Refresh<'a> {
         self.find_covered()?;
         for key in std::mem::take(&mut self.metacopies) {
             let tree = &mut self.state.tree;
-            let path = tree.get(&key).and_then(|inode| tree.origin_path(inode)).unwrap_or_default();
-            change(tree, &key, |inode| inode.body = Body::Regular(Content::Lower(path.into())));
+            let path = tree
+                .get(&key)
+                .and_then(|inode| tree.origin_path(inode))
+                .unwrap_or_default();
+            change(tree, &key, |inode| {
+                inode.body = Body::Regular(Content::Lower(path.into()))
+            });
         }
         self.remove_orphans();
         Ok(())
@@ -71,7 +84,9 @@ impl<'a> Refresh<'a> {
 
     /// Queues every name that `key` has on disk or in the tree.
     fn add_all_names(&mut self, key: FileKey, dirty: &mut Dirty) -> Result<()> {
-        let Some(directory) = self.open(&key, OFlags::RDONLY | OFlags::DIRECTORY)? else { return Ok(()) };
+        let Some(directory) = self.open(&key, OFlags::RDONLY | OFlags::DIRECTORY)? else {
+            return Ok(());
+        };
         if key == self.state.tree.top && self.state.tree.get(&key).is_none() {
             self.read_new(key, directory.try_clone().map_err(io)?, Vec::new())?;
         }
@@ -97,7 +112,9 @@ impl<'a> Refresh<'a> {
         if self.state.tree.get(&directory).is_none() {
             return Ok(());
         }
-        let Some(fd) = self.open(&directory, OFlags::PATH | OFlags::DIRECTORY)? else { return Ok(()) };
+        let Some(fd) = self.open(&directory, OFlags::PATH | OFlags::DIRECTORY)? else {
+            return Ok(());
+        };
         for name in names {
             self.look_up_name(directory, &fd, &name, dirty)?;
         }
@@ -128,7 +145,11 @@ impl<'a> Refresh<'a> {
             self.set_name(directory, name, Some(Entry::Whiteout));
             return Ok(());
         }
-        let flags = if is_plain(found.mode) { OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOATIME } else { OFlags::PATH };
+        let flags = if is_plain(found.mode) {
+            OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOATIME
+        } else {
+            OFlags::PATH
+        };
         let file = open_entry(fd, &name.0, flags, 0)?;
         self.read_new(key, file, Vec::new())?;
         self.set_name(directory, name, Some(Entry::Inode(key)));
@@ -151,13 +172,17 @@ impl<'a> Refresh<'a> {
 
     /// Reads an inode of the tree again.
     fn read_known(&mut self, key: FileKey, parts: Parts) -> Result<()> {
-        let Some(node) = self.state.tree.inodes.get(&key).cloned() else { return Ok(()) };
+        let Some(node) = self.state.tree.inodes.get(&key).cloned() else {
+            return Ok(());
+        };
         let flags = match &node.body {
             Body::Regular(_) => OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOATIME,
             Body::Directory(_) => OFlags::RDONLY | OFlags::DIRECTORY,
             _ => OFlags::PATH,
         };
-        let Some(file) = self.open(&key, flags)? else { return Ok(()) };
+        let Some(file) = self.open(&key, flags)? else {
+            return Ok(());
+        };
         let inode = self.read_inode(key, &file, Some(&node), parts, node.names.clone())?;
         if !is_same_record(&node, &inode) {
             let _old = self.state.tree.inodes.insert(key, Node(Arc::new(inode)));
@@ -217,25 +242,47 @@ impl<'a> Refresh<'a> {
             before.as_lower && !parts.content && before.attributes == stat.attributes && before.xattrs == xattrs
         });
         let (attributes, ino, dev) = (stat.attributes, stat.ino, stat.dev);
-        Ok(Inode { attributes, xattrs, body, ino, dev, names, as_lower: still_lower })
+        Ok(Inode {
+            attributes,
+            xattrs,
+            body,
+            ino,
+            dev,
+            names,
+            as_lower: still_lower,
+        })
     }
 
     /// Makes `name` in `directory` (both in the tree) stand for `entry`.
     fn set_name(&mut self, directory: FileKey, name: &Name, entry: Option<Entry>) {
         let tree = &mut self.state.tree;
-        let old = tree.get(&directory).and_then(Inode::children).and_then(|children| children.get(name)).copied();
+        let old = tree
+            .get(&directory)
+            .and_then(Inode::children)
+            .and_then(|children| children.get(name))
+            .copied();
         if old.map(|dentry| dentry.entry) == entry {
             return;
         }
-        if let Some(Dentry { entry: Entry::Inode(key), .. }) = old {
-            change(tree, &key, |inode| inode.names.retain(|(parent, known)| *parent != directory || known != name));
+        if let Some(Dentry {
+            entry: Entry::Inode(key),
+            ..
+        }) = old
+        {
+            change(tree, &key, |inode| {
+                inode
+                    .names
+                    .retain(|(parent, known)| *parent != directory || known != name)
+            });
             let _new = self.orphans.insert(key);
         }
         if let Some(Entry::Inode(key)) = entry {
             change(tree, &key, |inode| inode.names.push((directory, name.clone())));
         }
         change(tree, &directory, |inode| {
-            let Body::Directory(children) = &mut inode.body else { return };
+            let Body::Directory(children) = &mut inode.body else {
+                return;
+            };
             match entry {
                 // What lies under a name never changes: keep what is known of it.
                 Some(entry) => {
@@ -260,11 +307,17 @@ impl<'a> Refresh<'a> {
         let mut lower_paths: HashMap<FileKey, Option<Vec<u8>>> = HashMap::new();
         for (directory, name) in std::mem::take(&mut self.new_names) {
             let tree = &self.state.tree;
-            let lower = lower_paths.entry(directory).or_insert_with(|| tree.lower_path(&directory));
+            let lower = lower_paths
+                .entry(directory)
+                .or_insert_with(|| tree.lower_path(&directory));
             let Some(lower) = lower else { continue };
-            let Some(covered) = self.state.lower.covered(&join(lower, &name.0))? else { continue };
+            let Some(covered) = self.state.lower.covered(&join(lower, &name.0))? else {
+                continue;
+            };
             change(&mut self.state.tree, &directory, |inode| {
-                let Body::Directory(children) = &mut inode.body else { return };
+                let Body::Directory(children) = &mut inode.body else {
+                    return;
+                };
                 if let Some(dentry) = children.get_mut(&name) {
                     dentry.covers = Some(covered);
                 }
@@ -286,7 +339,9 @@ impl<'a> Refresh<'a> {
             let _was = self.state.fresh.remove(&key);
             for (name, dentry) in node.children().into_iter().flatten() {
                 if let Entry::Inode(child) = dentry.entry {
-                    change(tree, &child, |inode| inode.names.retain(|(parent, known)| *parent != key || known != name));
+                    change(tree, &child, |inode| {
+                        inode.names.retain(|(parent, known)| *parent != key || known != name)
+                    });
                     orphans.push(child);
                 }
             }

@@ -126,7 +126,10 @@ impl Tracker {
 
     /// The tree as of the last capture or apply.
     pub fn tree(&self) -> Tree {
-        Tree { root: self.root.tree.clone(), shm: self.shm.as_ref().map(|shm| shm.tree.clone()) }
+        Tree {
+            root: self.root.tree.clone(),
+            shm: self.shm.as_ref().map(|shm| shm.tree.clone()),
+        }
     }
 
     /// Work that was put off until the box runs again: marks on new directories, deletion of what a rollback removed

@@ -37,16 +37,31 @@ impl Volume {
         std::fs::create_dir_all(&own).map_err(|error| SysError::io("mkdir", own.display(), &error))?;
         if can_reflink(&own)? {
             let how = "this file system shares extents".to_owned();
-            return Ok(Volume { root: own.clone(), reflink: true, how, is_mounted: is_mount_point(&own) });
+            return Ok(Volume {
+                root: own.clone(),
+                reflink: true,
+                how,
+                is_mounted: is_mount_point(&own),
+            });
         }
         match mount_image(state_dir, &own, size) {
             Ok(()) => {
                 let how = "an XFS image in the state directory, loop-mounted".to_owned();
-                Ok(Volume { reflink: can_reflink(&own)?, root: own, how, is_mounted: true })
+                Ok(Volume {
+                    reflink: can_reflink(&own)?,
+                    root: own,
+                    how,
+                    is_mounted: true,
+                })
             }
             Err(why) => {
                 let how = format!("no shared extents, large files are copied: {why}");
-                Ok(Volume { root: own, reflink: false, how, is_mounted: false })
+                Ok(Volume {
+                    root: own,
+                    reflink: false,
+                    how,
+                    is_mounted: false,
+                })
             }
         }
     }
@@ -70,12 +85,14 @@ fn can_reflink(directory: &Path) -> Result<bool> {
     let here = rustix::fs::open(directory, flags, rustix::fs::Mode::empty())
         .map_err(failed("open", directory.as_os_str().as_encoded_bytes()))?;
     let temporary = || -> Result<OwnedFd> {
-        Ok(open_entry(&here, b".", OFlags::RDWR | OFlags::TMPFILE, 0o600).or_else(|_| {
-            let name = b".probe";
-            let file = open_entry(&here, name, OFlags::RDWR | OFlags::CREATE, 0o600)?;
-            let _gone = rustix::fs::unlinkat(&here, ".probe", rustix::fs::AtFlags::empty());
-            Ok::<_, SysError>(file)
-        })?)
+        Ok(
+            open_entry(&here, b".", OFlags::RDWR | OFlags::TMPFILE, 0o600).or_else(|_| {
+                let name = b".probe";
+                let file = open_entry(&here, name, OFlags::RDWR | OFlags::CREATE, 0o600)?;
+                let _gone = rustix::fs::unlinkat(&here, ".probe", rustix::fs::AtFlags::empty());
+                Ok::<_, SysError>(file)
+            })?,
+        )
     };
     let (source, target) = (temporary()?, temporary()?);
     write_at(&source, &[1; 4096], 0)?;
@@ -84,7 +101,9 @@ fn can_reflink(directory: &Path) -> Result<bool> {
 
 fn is_mount_point(directory: &Path) -> bool {
     let device = |path: &Path| rustix::fs::lstat(path).map(|stat| stat.st_dev);
-    directory.parent().is_some_and(|parent| matches!((device(directory), device(parent)), (Ok(a), Ok(b)) if a != b))
+    directory
+        .parent()
+        .is_some_and(|parent| matches!((device(directory), device(parent)), (Ok(a), Ok(b)) if a != b))
 }
 
 /// Makes the image if it is not there, and mounts it. The error is for people.
@@ -92,20 +111,27 @@ fn mount_image(state_dir: &Path, target: &Path, size: u64) -> std::result::Resul
     let image = state_dir.join("volume.xfs");
     if !image.exists() {
         let file = std::fs::File::create_new(&image).map_err(|error| format!("{}: {error}", image.display()))?;
-        let made = file.set_len(size).map_err(|error| error.to_string()).and_then(|()| {
-            run(Command::new("mkfs.xfs").args(["-q", "-m", "reflink=1"]).arg(&image))
-        });
+        let made = file
+            .set_len(size)
+            .map_err(|error| error.to_string())
+            .and_then(|()| run(Command::new("mkfs.xfs").args(["-q", "-m", "reflink=1"]).arg(&image)));
         if let Err(why) = made {
             let _gone = std::fs::remove_file(&image);
             return Err(why);
         }
     }
-    run(Command::new("mount").args(["-t", "xfs", "-o", "loop,noatime"]).arg(&image).arg(target))
+    run(Command::new("mount")
+        .args(["-t", "xfs", "-o", "loop,noatime"])
+        .arg(&image)
+        .arg(target))
 }
 
 fn run(command: &mut Command) -> std::result::Result<(), String> {
     let name = command.get_program().display().to_string();
-    let output = command.stdin(Stdio::null()).output().map_err(|error| format!("{name}: {error}"))?;
+    let output = command
+        .stdin(Stdio::null())
+        .output()
+        .map_err(|error| format!("{name}: {error}"))?;
     if output.status.success() {
         return Ok(());
     }

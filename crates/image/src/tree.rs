@@ -44,7 +44,11 @@ impl FileKey {
     pub fn new(kind: i32, handle: &[u8]) -> Option<Self> {
         let mut bytes = [0; Self::CAPACITY];
         bytes.get_mut(..handle.len())?.copy_from_slice(handle);
-        Some(Self { kind, len: u8::try_from(handle.len()).ok()?, bytes })
+        Some(Self {
+            kind,
+            len: u8::try_from(handle.len()).ok()?,
+            bytes,
+        })
     }
 
     /// The kernel's type of the handle.
@@ -240,7 +244,9 @@ impl Inode {
 
     /// An extended attribute of the overlay itself (`opaque`, `redirect`, `origin`, `metacopy`).
     pub fn overlay(&self, name: &str) -> Option<&[u8]> {
-        self.xattrs.get([b"trusted.overlay.", name.as_bytes()].concat().as_slice()).map(|value| &**value)
+        self.xattrs
+            .get([b"trusted.overlay.", name.as_bytes()].concat().as_slice())
+            .map(|value| &**value)
     }
 
     /// The handle of the lower file that this one was copied up from: the overlay keeps it in `origin` as a header
@@ -327,8 +333,14 @@ impl Side {
 
     /// What a path names, without following links; the path may begin with a slash.
     pub fn lookup(&self, path: &[u8]) -> Option<Dentry> {
-        let mut at = Dentry { entry: Entry::Inode(self.top), covers: None };
-        for part in path.split(|&byte| byte == b'/').filter(|part| !part.is_empty() && *part != b".") {
+        let mut at = Dentry {
+            entry: Entry::Inode(self.top),
+            covers: None,
+        };
+        for part in path
+            .split(|&byte| byte == b'/')
+            .filter(|part| !part.is_empty() && *part != b".")
+        {
             let Entry::Inode(key) = at.entry else { return None };
             at = *self.get(&key)?.children()?.get(&Name::new(part))?;
         }
@@ -361,7 +373,11 @@ impl Side {
 
 /// `directory/name`, where the empty directory is the root.
 pub fn join(directory: &[u8], name: &[u8]) -> Vec<u8> {
-    if directory.is_empty() { name.to_vec() } else { [directory, name].join(&b'/') }
+    if directory.is_empty() {
+        name.to_vec()
+    } else {
+        [directory, name].join(&b'/')
+    }
 }
 
 /// The files of a checkpoint. Cheap to clone, immutable.
@@ -392,7 +408,13 @@ impl Tree {
     /// The inode behind [`Tree::lookup`].
     pub fn inode(&self, path: &[u8]) -> Option<&Inode> {
         match self.lookup(path)? {
-            (side, Dentry { entry: Entry::Inode(key), .. }) => side.get(&key),
+            (
+                side,
+                Dentry {
+                    entry: Entry::Inode(key),
+                    ..
+                },
+            ) => side.get(&key),
             _ => None,
         }
     }
@@ -412,7 +434,10 @@ impl Tree {
                     .sum(),
             }
         };
-        let shm = self.shm.as_ref().map_or(0, |shm| of_side(shm, parent.and_then(|parent| parent.shm.as_ref())));
+        let shm = self
+            .shm
+            .as_ref()
+            .map_or(0, |shm| of_side(shm, parent.and_then(|parent| parent.shm.as_ref())));
         of_side(&self.root, parent.map(|parent| &parent.root)) + shm
     }
 
@@ -446,7 +471,8 @@ fn content_bytes(inode: &Inode, before: Option<&Inode>) -> u64 {
 /// What a path means to a reader of the merged tree.
 enum Seen<'a> {
     Nothing,
-    Lower,
+    /// What the lower layers hold; the inode of the upper that was made like it, if there is one.
+    Lower(Option<&'a Inode>),
     Upper(&'a Inode),
 }
 
@@ -454,15 +480,17 @@ enum Seen<'a> {
 fn seen<'a>(side: &'a Side, path: &[u8], covers: bool) -> Seen<'a> {
     let mut at = (side.top, true);
     for part in path.split(|&byte| byte == b'/') {
-        let Some(children) = side.get(&at.0).and_then(Inode::children) else { return Seen::Nothing };
+        let Some(children) = side.get(&at.0).and_then(Inode::children) else {
+            return Seen::Nothing;
+        };
         match children.get(&Name::new(part)).map(|dentry| dentry.entry) {
-            None if covers && at.1 => return Seen::Lower,
+            None if covers && at.1 => return Seen::Lower(None),
             None | Some(Entry::Whiteout) => return Seen::Nothing,
             Some(Entry::Inode(key)) => at = (key, side.get(&key).is_some_and(Inode::is_merged)),
         }
     }
     match side.get(&at.0) {
-        Some(inode) if inode.as_lower => Seen::Lower,
+        Some(inode) if inode.as_lower => Seen::Lower(Some(inode)),
         Some(inode) => Seen::Upper(inode),
         None => Seen::Nothing,
     }
@@ -471,12 +499,18 @@ fn seen<'a>(side: &'a Side, path: &[u8], covers: bool) -> Seen<'a> {
 fn side_changes(a: &Side, b: &Side, prefix: &[u8], found: &mut BTreeMap<Vec<u8>, char>) {
     for (path, covers) in suspects(a, b) {
         let change = match (seen(a, &path, covers), seen(b, &path, covers)) {
-            (Seen::Nothing, Seen::Nothing) | (Seen::Lower, Seen::Lower) => continue,
+            (Seen::Nothing, Seen::Nothing) | (Seen::Lower(_), Seen::Lower(_)) => continue,
             (Seen::Nothing, _) => 'A',
             (_, Seen::Nothing) => 'D',
             // A directory that was only copied up: what changed in it is looked at by itself.
-            (Seen::Lower, Seen::Upper(inode)) | (Seen::Upper(inode), Seen::Lower) if inode.is_merged() => continue,
-            (Seen::Upper(old), Seen::Upper(new)) if !differs_to_user(old, new) => continue,
+            (Seen::Lower(_), Seen::Upper(inode)) | (Seen::Upper(inode), Seen::Lower(_)) if inode.is_merged() => {
+                continue;
+            }
+            (Seen::Upper(old) | Seen::Lower(Some(old)), Seen::Upper(new) | Seen::Lower(Some(new)))
+                if !differs_to_user(old, new) =>
+            {
+                continue;
+            }
             _ => 'M',
         };
         let _none = found.insert([prefix, &path].concat(), change);
@@ -537,6 +571,12 @@ fn differs_to_user(old: &Inode, new: &Inode) -> bool {
         return true;
     }
     match (&old.body, &new.body) {
+        // Bytes of the lower layers are not at hand: size and time have to do.
+        (Body::Regular(Content::Lower(_)), Body::Regular(b)) | (Body::Regular(b), Body::Regular(Content::Lower(_)))
+            if !matches!(b, Content::Lower(_)) =>
+        {
+            (x.size, x.mtime) != (y.size, y.mtime)
+        }
         (Body::Regular(a), Body::Regular(b)) => !a.is_same(b) || x.mtime != y.mtime,
         (Body::Symlink(a), Body::Symlink(b)) => a != b,
         _ => false,

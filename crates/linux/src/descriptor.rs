@@ -115,6 +115,24 @@ pub fn set_terminal(fd: BorrowedFd<'_>, settings: &[u8], size: &[u8]) -> Result<
     Ok(())
 }
 
+/// A terminal's `struct termios2` (44 bytes) and `struct winsize` (8 bytes).
+///
+/// # Errors
+/// `ENOTTY` where it is none.
+pub fn terminal(fd: BorrowedFd<'_>) -> Result<(Vec<u8>, Vec<u8>)> {
+    const TCGETS2: libc::c_ulong = 0x802c_542a;
+    let (mut settings, mut size) = (vec![0u8; 44], vec![0u8; 8]);
+    // SAFETY: the kernel writes the 44 bytes of a struct termios2.
+    if unsafe { libc::ioctl(fd.as_raw_fd(), TCGETS2, settings.as_mut_ptr()) } < 0 {
+        return Err(SysError::last("TCGETS2", fd.as_raw_fd()));
+    }
+    // SAFETY: the kernel writes the 8 bytes of a struct winsize.
+    if unsafe { libc::ioctl(fd.as_raw_fd(), libc::TIOCGWINSZ, size.as_mut_ptr()) } < 0 {
+        return Err(SysError::last("TIOCGWINSZ", fd.as_raw_fd()));
+    }
+    Ok((settings, size))
+}
+
 /// A pair of connected unix sockets of `kind` (`SOCK_STREAM` …).
 ///
 /// # Errors

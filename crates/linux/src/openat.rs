@@ -27,7 +27,11 @@ impl Handle {
     pub fn new(kind: i32, handle: &[u8]) -> Option<Self> {
         let mut bytes = [0; Self::CAPACITY];
         bytes.get_mut(..handle.len())?.copy_from_slice(handle);
-        Some(Self { kind, len: u8::try_from(handle.len()).ok()?, bytes })
+        Some(Self {
+            kind,
+            len: u8::try_from(handle.len()).ok()?,
+            bytes,
+        })
     }
 
     /// The kernel's bytes.
@@ -57,9 +61,14 @@ struct RawHandle {
 /// system has none.
 pub fn handle_of(directory: impl AsFd, name: &[u8]) -> Result<Handle> {
     let describe = || name.escape_ascii().to_string();
-    let path = std::ffi::CString::new(name).map_err(|_| SysError::new("name_to_handle_at", describe(), libc::EINVAL))?;
+    let path =
+        std::ffi::CString::new(name).map_err(|_| SysError::new("name_to_handle_at", describe(), libc::EINVAL))?;
     let capacity = u32::try_from(Handle::CAPACITY).expect("27 fits in u32");
-    let mut raw = RawHandle { handle_bytes: capacity, handle_type: 0, f_handle: [0; 32] };
+    let mut raw = RawHandle {
+        handle_bytes: capacity,
+        handle_type: 0,
+        f_handle: [0; 32],
+    };
     let mut mount_id: libc::c_int = 0;
     let flags = if name.is_empty() { libc::AT_EMPTY_PATH } else { 0 };
     // SAFETY: `raw` is a `struct file_handle` with 32 bytes of room, of which handle_bytes (27) are offered; `path`
@@ -77,7 +86,10 @@ pub fn handle_of(directory: impl AsFd, name: &[u8]) -> Result<Handle> {
         return Err(SysError::last("name_to_handle_at", describe()));
     }
     let length = usize::try_from(raw.handle_bytes).unwrap_or(usize::MAX);
-    assert!(length <= Handle::CAPACITY, "the kernel returned a longer handle than it was offered room for");
+    assert!(
+        length <= Handle::CAPACITY,
+        "the kernel returned a longer handle than it was offered room for"
+    );
     Handle::new(raw.handle_type, &raw.f_handle[..length])
         .ok_or_else(|| SysError::new("name_to_handle_at", describe(), libc::EOVERFLOW))
 }
@@ -87,12 +99,20 @@ pub fn handle_of(directory: impl AsFd, name: &[u8]) -> Result<Handle> {
 /// # Errors
 /// `ESTALE` when the inode is gone; `EPERM` without `CAP_DAC_READ_SEARCH`.
 pub fn open_handle(mount: impl AsFd, handle: &Handle, flags: OFlags) -> Result<OwnedFd> {
-    let mut raw = RawHandle { handle_bytes: u32::from(handle.len), handle_type: handle.kind, f_handle: [0; 32] };
+    let mut raw = RawHandle {
+        handle_bytes: u32::from(handle.len),
+        handle_type: handle.kind,
+        f_handle: [0; 32],
+    };
     raw.f_handle[..handle.bytes().len()].copy_from_slice(handle.bytes());
     let flags = i32::try_from((flags | OFlags::CLOEXEC).bits()).expect("open flags fit in an int");
     // SAFETY: `raw` is a `struct file_handle` whose handle_bytes (at most 27) are within its 32 bytes of room.
     let fd = unsafe {
-        libc::open_by_handle_at(mount.as_fd().as_raw_fd(), (&raw mut raw).cast::<libc::file_handle>(), flags)
+        libc::open_by_handle_at(
+            mount.as_fd().as_raw_fd(),
+            (&raw mut raw).cast::<libc::file_handle>(),
+            flags,
+        )
     };
     if fd < 0 {
         return Err(SysError::last("open_by_handle_at", format!("{handle:?}")));

@@ -57,6 +57,37 @@ pub struct Region {
     pub categories: u64,
 }
 
+/// The first `count_max` regions that match `query` (which must not protect), without looking further.
+///
+/// # Errors
+/// As [`scan`].
+pub fn first(pagemap: &File, query: Query, count_max: usize) -> Result<Vec<Region>> {
+    assert!(!query.protect && count_max <= 64, "a look");
+    let mut regions = [page_region { start: 0, end: 0, categories: 0 }; 64];
+    let mut argument = pm_scan_arg {
+        size: size_of::<pm_scan_arg>() as u64,
+        flags: 0,
+        start: query.start,
+        end: query.end,
+        walk_end: 0,
+        vec: regions.as_mut_ptr() as u64,
+        vec_len: count_max as u64,
+        max_pages: 0,
+        category_inverted: query.inverted,
+        category_mask: query.all,
+        category_anyof_mask: query.any,
+        return_mask: query.returned,
+    };
+    // SAFETY: `argument` is a live pm_scan_arg of the size it states, and `vec` has room for 64 entries, of which no
+    // more than `count_max` are stated.
+    let count = unsafe { libc::ioctl(pagemap.as_raw_fd(), PAGEMAP_SCAN, &raw mut argument) };
+    if count < 0 {
+        return Err(SysError::last("PAGEMAP_SCAN", "first regions"));
+    }
+    let count = usize::try_from(count).expect("checked to be positive");
+    Ok(regions[..count].iter().map(|r| Region { start: r.start, end: r.end, categories: r.categories }).collect())
+}
+
 /// Runs `query` over the address space of an open `/proc/PID/pagemap`, appending to `out`.
 ///
 /// # Errors

@@ -56,8 +56,9 @@ pub(crate) fn capture(
     // First what is in the pipes goes to the outputs: then the pipes in the image are empty and nothing is said twice.
     take_exits(sandbox, execs);
     execs.drain();
-    let mapped = mapped(frozen);
     laps.lap("outputs");
+    let mapped = mapped(frozen);
+    laps.lap("mapped files");
     let (process, tree) = std::thread::scope(|scope| {
         let tree = scope.spawn(|| tracker.capture(&mapped));
         let process = frozen.capture();

@@ -26,6 +26,8 @@ pub struct Process {
     pub pid: u32,
     /// Pid on the host.
     pub host_pid: u32,
+    /// The process, to signal it and no other.
+    pub pidfd: OwnedFd,
     /// Our ends of its streams.
     pub ends: Ends,
 }
@@ -171,7 +173,7 @@ impl Execs {
             terminal: process.ends.master.is_some(),
             started_ms: now_ms,
             output: Arc::default(),
-            streams: Mutex::new(Streams::new(process.ends, open_process(process.host_pid)?)?),
+            streams: Mutex::new(Streams::new(process.ends, process.pidfd)?),
         });
         self.pump.watch(key, &exec);
         let mut table = self.table();
@@ -357,18 +359,6 @@ impl Execs {
             self.close(&exec);
             exec.output.end();
         }
-    }
-}
-
-/// `None` when it has ended and was reaped already.
-fn open_process(host_pid: u32) -> Result<Option<OwnedFd>, SysError> {
-    let Some(pid) = i32::try_from(host_pid).ok().and_then(rustix::process::Pid::from_raw) else {
-        return Ok(None);
-    };
-    match rustix::process::pidfd_open(pid, rustix::process::PidfdFlags::empty()) {
-        Ok(process) => Ok(Some(process)),
-        Err(rustix::io::Errno::SRCH) => Ok(None),
-        Err(errno) => Err(SysError::rustix("pidfd_open", host_pid, errno)),
     }
 }
 

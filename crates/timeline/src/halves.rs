@@ -117,6 +117,7 @@ impl Halves {
         Ok(Process {
             pid: started.pid_inside,
             host_pid: started.host_pid,
+            pidfd: started.pidfd,
             ends,
         })
     }

@@ -75,10 +75,10 @@ pub(crate) struct Streams {
 impl Streams {
     /// # Errors
     /// `Kernel` when a descriptor cannot be made non-blocking.
-    pub(crate) fn new(ends: Ends, process: Option<OwnedFd>) -> Result<Self, SysError> {
+    pub(crate) fn new(ends: Ends, process: OwnedFd) -> Result<Self, SysError> {
         let mut streams = Self {
             ends,
-            process,
+            process: Some(process),
             sent: VecDeque::new(),
             pending: VecDeque::new(),
             closing: false,
@@ -125,11 +125,12 @@ impl Streams {
             Stream::Stdout
         };
         let Some(end) = self.end(slot) else { return false };
-        let mut buffer = [0_u8; READ_BYTES];
+        let mut buffer = Vec::with_capacity(READ_BYTES);
         for _ in 0..READS_MAX {
-            match rustix::io::read(end, &mut buffer) {
+            buffer.clear();
+            match rustix::io::read(end, rustix::buffer::spare_capacity(&mut buffer)) {
                 Ok(0) => return false,
-                Ok(count) => output.append(stream, &buffer[..count]),
+                Ok(_) => output.append(stream, &buffer),
                 Err(Errno::INTR) => {}
                 Err(Errno::AGAIN) => return true,
                 // A terminal that nobody has open answers EIO.

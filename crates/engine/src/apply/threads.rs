@@ -177,7 +177,7 @@ fn set_one(
         registers(annex, live, thread, wanted, next_trampoline, faults);
     }
     live.image = Some(wanted.clone());
-    live.asleep = None;
+    live.asleep_at = None;
     Ok(())
 }
 

@@ -13,7 +13,7 @@ use linux::unix_diag::{self, UnixDiag, UnixSocket};
 use crate::content::Cache;
 use crate::error::EngineError;
 use crate::fault::Faults;
-use crate::remote::{self, Annex, Batch, Results, Room};
+use crate::remote::{Batch, Results};
 use crate::tracee::LiveProcess;
 use crate::unsupported::{Subject, refuse};
 
@@ -25,7 +25,6 @@ pub(crate) struct Seen {
     rdev: u64,
     link: Vec<u8>,
     class: Class,
-    questions: Questions,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -43,26 +42,20 @@ enum Class {
     Epoll,
 }
 
-#[derive(Debug, Default)]
-struct Questions {
-    first: usize,
-    terminal: Option<(usize, Room, Room, Room)>,
-}
-
 /// Device numbers of devices without state: null, zero, full, random, urandom, tty.
 const PLAIN_DEVICES: [(u32, u32); 5] = [(1, 3), (1, 5), (1, 7), (1, 8), (1, 9)];
 
 /// Looks at each slot of a process.
-pub(crate) fn look(process: &LiveProcess, subject: &Subject) -> Result<Vec<Seen>, EngineError> {
-    let mut all = Vec::new();
-    for number in process.dir.numbers("fd")? {
+pub(crate) fn look(process: &LiveProcess, numbers: &[u32], subject: &Subject) -> Result<Vec<Seen>, EngineError> {
+    let mut all = Vec::with_capacity(numbers.len());
+    for number in numbers.iter().copied() {
         let name = format!("fd/{number}");
         let stat = process.dir.stat(&name)?;
         let link = process.dir.link(&name)?;
         let inode = Inode { device: stat.st_dev, number: stat.st_ino };
         let class = classify(stat.st_mode, stat.st_rdev, &link)
             .ok_or_else(|| refuse(subject, format!("fd {number}: {}", describe(stat.st_mode, stat.st_rdev, &link))))?;
-        all.push(Seen { number, inode, rdev: stat.st_rdev, link, class, questions: Questions::default() });
+        all.push(Seen { number, inode, rdev: stat.st_rdev, link, class });
     }
     Ok(all)
 }
@@ -101,27 +94,54 @@ fn describe(mode: u32, rdev: u64, link: &[u8]) -> String {
     }
 }
 
-/// Adds what only the process can answer about its slots.
-pub(crate) fn ask(batch: &mut Batch, seen: &mut [Seen]) {
-    const TCGETS2: u64 = 0x802c_542a;
-    const TIOCGWINSZ: u64 = 0x5413;
-    const TIOCGPGRP: u64 = 0x540f;
-    for slot in seen {
-        let fd = u64::from(slot.number);
-        slot.questions.first = batch.call(libc::SYS_fcntl, [fd, libc::F_GETFD as u64, 0, 0, 0, 0]);
+/// Adds the questions about slots, three each; the index of the first.
+pub(crate) fn ask(batch: &mut Batch, numbers: &[u32]) -> usize {
+    let mut first = None;
+    for number in numbers {
+        let fd = u64::from(*number);
+        let call = batch.call(libc::SYS_fcntl, [fd, libc::F_GETFD as u64, 0, 0, 0, 0]);
+        first.get_or_insert(call);
         batch.call(libc::SYS_fcntl, [fd, libc::F_GETFL as u64, 0, 0, 0, 0]);
-        if matches!(slot.class, Class::File | Class::Directory | Class::Memory) {
-            batch.call(libc::SYS_lseek, [fd, 0, libc::SEEK_CUR as u64, 0, 0, 0]);
+        batch.call(libc::SYS_lseek, [fd, 0, libc::SEEK_CUR as u64, 0, 0, 0]);
+    }
+    first.unwrap_or(0)
+}
+
+/// Close-on-exec, status flags and offset of each slot.
+#[derive(Debug)]
+pub(crate) struct Answered(Vec<(bool, u32, i64)>);
+
+impl Answered {
+    /// From the process's own answers to [`ask`].
+    pub(crate) fn from_batch(results: &Results, first: usize, numbers: &[u32]) -> Result<Self, EngineError> {
+        let mut all = Vec::with_capacity(numbers.len());
+        for (at, number) in numbers.iter().enumerate() {
+            let call = first + at * 3;
+            let cloexec = results.expect(call, "F_GETFD", number)? & i64::from(libc::FD_CLOEXEC) != 0;
+            let flags = u32::try_from(results.expect(call + 1, "F_GETFL", number)?).expect("status flags");
+            all.push((cloexec, flags & !LARGEFILE, results.get(call + 2).unwrap_or(-1)));
         }
-        if slot.class == Class::Terminal {
-            let (settings, size, foreground) = (batch.room(44), batch.room(8), batch.room(4));
-            let first = batch.call(libc::SYS_ioctl, [fd, TCGETS2, settings.address, 0, 0, 0]);
-            batch.call(libc::SYS_ioctl, [fd, TIOCGWINSZ, size.address, 0, 0, 0]);
-            batch.call(libc::SYS_ioctl, [fd, TIOCGPGRP, foreground.address, 0, 0, 0]);
-            slot.questions.terminal = Some((first, settings, size, foreground));
+        Ok(Self(all))
+    }
+
+    /// From `fdinfo`, for a process that is left asleep.
+    pub(crate) fn from_fdinfo(process: &LiveProcess, numbers: &[u32]) -> Result<Self, EngineError> {
+        const CLOEXEC: u64 = libc::O_CLOEXEC as u64;
+        let mut all = Vec::with_capacity(numbers.len());
+        let mut text = Vec::new();
+        for number in numbers {
+            process.dir.read(&format!("fdinfo/{number}"), &mut text)?;
+            let flags = self::number(&text, "flags", 8).unwrap_or(0);
+            let offset = procfs::field(&text, "pos").and_then(|v| v.parse().ok()).unwrap_or(-1);
+            let status = u32::try_from(flags & !CLOEXEC).expect("status flags");
+            all.push((flags & CLOEXEC != 0, status & !LARGEFILE, offset));
         }
+        Ok(Self(all))
     }
 }
+
+/// Says nothing on 64 bit, and one of the two ways to ask hides it.
+const LARGEFILE: u32 = 0o100_000;
 
 /// Everything that descriptors of the whole box refer to, being put together.
 #[derive(Debug, Default)]
@@ -148,35 +168,38 @@ struct PipeEnds {
     packets: bool,
 }
 
-/// The parts of the engine that a look at descriptors needs.
-#[derive(Debug)]
-pub(crate) struct Sources<'a> {
-    pub(crate) live: &'a BTreeMap<i32, LiveProcess>,
-    pub(crate) cache: &'a mut Cache,
-    pub(crate) faults: &'a Faults,
+/// Where a new description is met.
+struct Meeting<'a> {
+    cache: &'a mut Cache,
+    faults: &'a Faults,
+    process: &'a LiveProcess,
+    slot: &'a Seen,
+    flags: u32,
+    offset: i64,
+    subject: &'a Subject,
+    pids: &'a BTreeMap<i32, u32>,
 }
 
 impl Objects {
-    /// Adds the slots of one process from its answers.
+    /// Adds the slots of one process.
+    #[expect(clippy::too_many_arguments, reason = "what differs by box, by process and by slot")]
     pub(crate) fn add(
         &mut self,
-        sources: &mut Sources<'_>,
+        cache: &mut Cache,
+        faults: &Faults,
         process: &LiveProcess,
-        annex: &Annex,
         seen: &[Seen],
-        results: &Results,
+        answered: &Answered,
         subject: &Subject,
+        pids: &BTreeMap<i32, u32>,
     ) -> Result<Vec<Slot>, EngineError> {
         let mut slots = Vec::with_capacity(seen.len());
-        for slot in seen {
-            let first = slot.questions.first;
-            let cloexec = results.expect(first, "F_GETFD", slot.number)? & i64::from(libc::FD_CLOEXEC) != 0;
-            let flags = u32::try_from(results.expect(first + 1, "F_GETFL", slot.number)?).expect("status flags");
-            let known = self.find(process, slot)?;
-            let object = match known {
+        for (slot, (cloexec, flags, offset)) in seen.iter().zip(answered.0.iter().copied()) {
+            let object = match self.find(process, slot)? {
                 Some(object) => object,
                 None => {
-                    let kind = self.kind(sources, process, annex, slot, flags, results, subject)?;
+                    let mut meeting = Meeting { cache, faults, process, slot, flags, offset, subject, pids };
+                    let kind = self.kind(&mut meeting)?;
                     let index = ObjectIndex::try_from(self.objects.len()).expect("fewer than 4 billion");
                     self.objects.push(Object { flags, kind });
                     self.holders.push((process.host_pid, slot.number));
@@ -201,60 +224,46 @@ impl Objects {
         Ok(None)
     }
 
-    #[expect(clippy::too_many_arguments, reason = "one call, from `add`, of what differs by kind")]
-    fn kind(
-        &mut self,
-        sources: &mut Sources<'_>,
-        process: &LiveProcess,
-        annex: &Annex,
-        slot: &Seen,
-        flags: u32,
-        results: &Results,
-        subject: &Subject,
-    ) -> Result<Kind, EngineError> {
-        let offset = || results.get(slot.questions.first + 2).unwrap_or(-1);
+    fn kind(&mut self, at: &mut Meeting<'_>) -> Result<Kind, EngineError> {
+        let (slot, process) = (at.slot, at.process);
         Ok(match slot.class {
-            Class::File => self.file(sources, process, slot, offset())?,
+            Class::File => self.file(at)?,
             Class::Directory => Kind::File {
                 path: slot.link.clone(),
                 inode: slot.inode,
-                offset: offset(),
+                offset: at.offset,
                 directory: true,
                 ghost: None,
             },
             Class::Memory => {
                 let file = process.dir.file(&format!("fd/{}", slot.number), false)?;
-                let object = self.memory(sources, &file, &slot.link, &[])?;
-                Kind::Memory { object, offset: offset() }
+                let object = self.memory(at.cache, &file, &slot.link, &[])?;
+                Kind::Memory { object, offset: at.offset }
             }
             Class::Device => Kind::Device { path: slot.link.clone(), rdev: slot.rdev },
-            Class::Terminal => self.terminal(annex, slot, results),
-            Class::Pipe => Kind::Pipe { pipe: self.pipe(process, slot, flags) },
-            Class::Socket => self.socket(process, slot, subject)?,
+            Class::Terminal => self.terminal(at)?,
+            Class::Pipe => Kind::Pipe { pipe: self.pipe(process, slot, at.flags) },
+            Class::Socket => self.socket(process, slot, at.subject)?,
             Class::Event | Class::Timer | Class::Signal | Class::Epoll => {
                 let mut text = Vec::new();
                 process.dir.read(&format!("fdinfo/{}", slot.number), &mut text)?;
-                from_fdinfo(slot.class, &text)
-                    .ok_or_else(|| refuse(subject, format!("fd {}: {}", slot.number, describe(0, 0, &slot.link))))?
+                from_fdinfo(slot.class, &text).ok_or_else(|| {
+                    refuse(at.subject, format!("fd {}: {}", slot.number, describe(0, 0, &slot.link)))
+                })?
             }
         })
     }
 
-    fn file(
-        &mut self,
-        sources: &mut Sources<'_>,
-        process: &LiveProcess,
-        slot: &Seen,
-        offset: i64,
-    ) -> Result<Kind, EngineError> {
+    fn file(&mut self, at: &mut Meeting<'_>) -> Result<Kind, EngineError> {
         const DELETED: &[u8] = b" (deleted)";
+        let slot = at.slot;
         let (path, deleted) = match slot.link.strip_suffix(DELETED) {
             Some(path) => (path.to_vec(), true),
             None => (slot.link.clone(), false),
         };
-        let ghost = if deleted && !sources.faults.skips("ghosts") {
-            let file = process.dir.file(&format!("fd/{}", slot.number), false)?;
-            let (inode, content) = sources.cache.capture(&file, &[])?;
+        let ghost = if deleted && !at.faults.skips("ghosts") {
+            let file = at.process.dir.file(&format!("fd/{}", slot.number), false)?;
+            let (inode, content) = at.cache.capture(&file, &[])?;
             let at = self.ghosts.iter().position(|(known, _)| *known == inode).unwrap_or_else(|| {
                 self.ghosts.push((inode, content));
                 self.ghosts.len() - 1
@@ -263,13 +272,13 @@ impl Objects {
         } else {
             None
         };
-        Ok(Kind::File { path, inode: slot.inode, offset, directory: false, ghost })
+        Ok(Kind::File { path, inode: slot.inode, offset: at.offset, directory: false, ghost })
     }
 
     /// The shared memory object behind an open file; captured at the first time it is met.
     pub(crate) fn memory(
         &mut self,
-        sources: &mut Sources<'_>,
+        cache: &mut Cache,
         file: &std::fs::File,
         name: &[u8],
         written: &[u64],
@@ -277,30 +286,30 @@ impl Objects {
         let inode = crate::content::inode_of(file)?;
         if let Some(at) = self.shared.iter().position(|known| known.inode == inode) {
             if !written.is_empty() {
-                self.shared[at].content = sources.cache.capture(file, written)?.1;
+                self.shared[at].content = cache.capture(file, written)?.1;
             }
             return Ok(u32::try_from(at).expect("fewer than 4 billion"));
         }
-        let (inode, content) = sources.cache.capture(file, written)?;
+        let (inode, content) = cache.capture(file, written)?;
         self.shared.push(image::process::SharedMemory { inode, name: name.to_vec(), content });
         Ok(u32::try_from(self.shared.len() - 1).expect("fewer than 4 billion"))
     }
 
-    fn terminal(&mut self, annex: &Annex, slot: &Seen, results: &Results) -> Kind {
-        let (first, settings, size, foreground) = slot.questions.terminal.expect("asked for each terminal");
-        let at = self.terminal_devices.iter().position(|known| *known == slot.rdev).unwrap_or_else(|| {
-            let group = remote::answer(annex, foreground);
-            let group = u32::from_ne_bytes(group.try_into().expect("four bytes"));
-            self.terminals.push(Terminal {
-                settings: results.get(first).map(|_| remote::answer(annex, settings)).unwrap_or_default(),
-                size: results.get(first + 1).map(|_| remote::answer(annex, size)).unwrap_or_default(),
-                foreground: if results.get(first + 2).is_ok() { group } else { 0 },
-            });
-            self.terminal_devices.push(slot.rdev);
-            self.terminals.len() - 1
-        });
-        let terminal = u32::try_from(at).expect("fewer than 4 billion");
-        Kind::Terminal { path: slot.link.clone(), rdev: slot.rdev, terminal }
+    fn terminal(&mut self, at: &Meeting<'_>) -> Result<Kind, EngineError> {
+        let slot = at.slot;
+        let known = self.terminal_devices.iter().position(|known| *known == slot.rdev);
+        let index = match known {
+            Some(index) => index,
+            None => {
+                let fd = at.process.pidfd.duplicate(slot.number)?;
+                let (settings, size) = linux::descriptor::terminal(fd.as_fd())?;
+                self.terminals.push(Terminal { settings, size, foreground: foreground(at)? });
+                self.terminal_devices.push(slot.rdev);
+                self.terminals.len() - 1
+            }
+        };
+        let terminal = u32::try_from(index).expect("fewer than 4 billion");
+        Ok(Kind::Terminal { path: slot.link.clone(), rdev: slot.rdev, terminal })
     }
 
     fn pipe(&mut self, process: &LiveProcess, slot: &Seen, flags: u32) -> u32 {
@@ -406,6 +415,14 @@ impl Objects {
         }
         Ok(())
     }
+}
+
+/// Foreground process group of the terminal that a process is controlled by; 0 where it has none.
+fn foreground(at: &Meeting<'_>) -> Result<u32, EngineError> {
+    let mut text = Vec::new();
+    at.process.dir.read("stat", &mut text)?;
+    let group: i32 = procfs::stat_fields(&text).and_then(|(_, fields)| fields.get(5)?.parse().ok()).unwrap_or(-1);
+    Ok(at.pids.get(&group).copied().unwrap_or(0))
 }
 
 fn duplicate(live: &BTreeMap<i32, LiveProcess>, (pid, fd): (i32, u32)) -> Result<OwnedFd, EngineError> {

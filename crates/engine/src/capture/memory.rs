@@ -2,13 +2,15 @@
 //! the copying itself is the stub's.
 
 use std::os::fd::AsFd;
+use std::sync::Arc;
 
+use image::fd::Inode;
 use image::memory::{Backing, Mapping, PageIndex};
 use linux::pagemap::{self, Query, Region};
 use linux::procfs;
 
 use crate::error::EngineError;
-use crate::tracee::Space;
+use crate::tracee::{Layout, Named, Space};
 
 const END: u64 = (1 << 47) - 4096;
 
@@ -25,6 +27,28 @@ pub(crate) struct Found {
     pub(crate) untracked: Vec<(u64, u64)>,
     /// Present private pages in all.
     pub(crate) present: u64,
+}
+
+/// Reads the mappings again.
+pub(crate) fn read_layout(space: &Space) -> Result<Layout, EngineError> {
+    let mut text = Vec::new();
+    procfs::read_from_start(&space.maps, &mut text)?;
+    Ok(layout(text, &space.annex.range()))
+}
+
+/// Parses `maps`.
+pub(crate) fn layout(text: Vec<u8>, own: &std::ops::Range<u64>) -> Layout {
+    let mut names: Vec<Named> = Vec::new();
+    let mappings = mappings(&text, own, &mut |line| {
+        let inode = Inode { device: rustix::fs::makedev(line.device.0, line.device.1), number: line.inode };
+        let known = names.iter().position(|named| named.inode == inode);
+        let at = known.unwrap_or_else(|| {
+            names.push(Named { inode, name: line.name.to_vec(), mapping: (line.start, line.end) });
+            names.len() - 1
+        });
+        u32::try_from(at).expect("fewer mappings than that")
+    });
+    Layout { text, mappings: Arc::new(mappings), names }
 }
 
 /// Parses `maps` without our own windows. `shared` names the index of a shared memory object by device and inode.
@@ -70,10 +94,19 @@ fn is_trackable(mapping: &Mapping) -> bool {
     mapping.is_private() && (mapping.prot & 2 != 0 || mapping.backing == Backing::Anonymous)
 }
 
+/// What PAGEMAP_SCAN said of an address space.
+#[derive(Debug, Default)]
+pub(crate) struct Regions {
+    /// Present pages of tracked ranges.
+    tracked: Vec<Region>,
+    /// Present pages of all others.
+    others: Vec<Region>,
+}
+
 /// Looks at the pages with PAGEMAP_SCAN; with `protect` they count as unwritten from here on.
-pub(crate) fn scan(space: &Space, mappings: &[Mapping], protect: bool) -> Result<Found, EngineError> {
+pub(crate) fn scan(space: &Space, protect: bool) -> Result<Regions, EngineError> {
     let there = pagemap::PRESENT | pagemap::SWAPPED;
-    let mut tracked = Vec::new();
+    let Regions { mut tracked, mut others } = Regions::default();
     let query = Query {
         start: 0,
         end: END,
@@ -84,10 +117,30 @@ pub(crate) fn scan(space: &Space, mappings: &[Mapping], protect: bool) -> Result
         returned: pagemap::WRITTEN,
     };
     pagemap::scan(&space.pagemap, query, &mut tracked)?;
-    let mut others = Vec::new();
     let query = Query { protect: false, inverted: pagemap::WPALLOWED, returned: 0, ..query };
     pagemap::scan(&space.pagemap, query, &mut others)?;
-    Ok(sort_out(&space.pages, mappings, &tracked, &others))
+    Ok(Regions { tracked, others })
+}
+
+/// What the pages of an address space mean under `mappings`.
+pub(crate) fn find(index: &PageIndex, mappings: &[Mapping], regions: &Regions) -> Found {
+    sort_out(index, mappings, &regions.tracked, &regions.others)
+}
+
+/// The ranges that were written since they were protected; `None` where there are too many to look at.
+pub(crate) fn few_written(space: &Space) -> Result<Option<Vec<(u64, u64)>>, EngineError> {
+    const MAX: usize = 64;
+    let query = Query {
+        start: 0,
+        end: END,
+        protect: false,
+        inverted: 0,
+        all: pagemap::WPALLOWED | pagemap::WRITTEN,
+        any: pagemap::PRESENT | pagemap::SWAPPED,
+        returned: 0,
+    };
+    let regions = pagemap::first(&space.pagemap, query, MAX)?;
+    Ok((regions.len() < MAX).then(|| regions.iter().map(|r| (r.start, r.end)).collect()))
 }
 
 /// Addresses of all present private pages that are tracked.
@@ -297,7 +350,7 @@ fn protect_range(space: &Space, start: u64, end: u64) -> Result<(), EngineError>
 }
 
 /// The other source: every present private page may have changed. Works on any kernel.
-pub(crate) fn all_present(space: &Space, mappings: &[Mapping]) -> Result<Found, EngineError> {
+pub(crate) fn all_present(space: &Space, mappings: &[Mapping]) -> Result<Regions, EngineError> {
     use std::os::unix::fs::FileExt;
     let mut regions = Vec::new();
     let mut buffer = vec![0u8; 8 * 65536];
@@ -321,7 +374,7 @@ pub(crate) fn all_present(space: &Space, mappings: &[Mapping]) -> Result<Found, 
             page += count as u64;
         }
     }
-    Ok(sort_out(&space.pages, mappings, &regions, &[]))
+    Ok(Regions { tracked: regions, others: Vec::new() })
 }
 
 #[cfg(test)]

@@ -32,7 +32,11 @@ fn word(bytes: &[u8], at: usize) -> u64 {
     u64::from_ne_bytes(bytes[at..at + 8].try_into().expect("eight bytes"))
 }
 
-fn answers(annex: &Annex, asked: Asked) -> (AltStack, u64) {
+/// What a thread answered: alternate stack and `clear_child_tid`.
+pub(crate) type Answers = (AltStack, u64);
+
+/// Reads the answers to [`ask`].
+pub(crate) fn answers(annex: &Annex, asked: Asked) -> Answers {
     let bytes = remote::answer(annex, asked.altstack);
     let altstack =
         AltStack { sp: word(&bytes, 0), flags: word(&bytes, 8) & 0xffff_ffff, size: word(&bytes, 16) };
@@ -50,12 +54,11 @@ pub(crate) fn capture(
     live: &mut LiveThread,
     stopped: &mut StoppedThread,
     process_pending: &[Queued],
-    asked: Asked,
+    (altstack, clear_tid): Answers,
     now_ns: Option<u64>,
     free_trampoline: &mut dyn FnMut() -> usize,
 ) -> Result<Arc<Thread>, EngineError> {
     let tid = stopped.host_tid;
-    let (altstack, clear_tid) = answers(&space.annex, asked);
     let pending: Vec<Queued> = ptrace::peek_signals(tid, false)?.into_iter().map(Queued).collect();
     let rseq = rseq(tid)?;
     leave_rseq_section(space, stopped, rseq)?;
@@ -101,7 +104,39 @@ pub(crate) fn capture(
         rseq,
         wait: waited,
     };
-    Ok(Arc::new(thread))
+    let thread = Arc::new(thread);
+    live.image = Some(thread.clone());
+    live.asleep_at = None;
+    Ok(thread)
+}
+
+/// The image of a thread that was left asleep: as before, but for the time that has gone by.
+pub(crate) fn asleep(live: &mut LiveThread, now_ns: Option<u64>) -> Arc<Thread> {
+    let image = live.image.as_mut().expect("only a captured thread is left asleep");
+    let remaining = live.waiting.as_ref().and_then(|w| Some(w.end_ns.saturating_sub(now_ns?)));
+    if let Some(wait) = image.wait.filter(|w| w.remaining_ns.is_some() && remaining.is_some()) {
+        let wait = image::thread::Wait { remaining_ns: remaining, ..wait };
+        *image = Arc::new(Thread { wait: Some(wait), ..(**image).clone() });
+    }
+    image.clone()
+}
+
+/// True where a thread sleeps in the very wait of its image.
+pub(crate) fn sleeps_as_captured(live: &LiveThread, buffer: &mut Vec<u8>) -> bool {
+    let Some(image) = &live.image else { return false };
+    let Some(wait) = image.wait else { return false };
+    let Some(line) = live.sleeping_call(buffer) else { return false };
+    let Ok(text) = std::str::from_utf8(&line) else { return false };
+    let words: Vec<&str> = text.split_ascii_whitespace().collect();
+    let hex = |word: &str| u64::from_str_radix(word.strip_prefix("0x")?, 16).ok();
+    let (Some(call), Some(sp), Some(pc)) = (words.first(), words.get(7), words.get(8)) else { return false };
+    let Ok(call) = call.parse::<u64>() else { return false };
+    let expected = match &live.trampoline {
+        Some(trampoline) => trampoline.entry + 2,
+        None => image.registers.rip + 2,
+    };
+    let same_call = call == wait.call || i64::try_from(call) == Ok(libc::SYS_restart_syscall);
+    same_call && hex(sp) == Some(image.registers.rsp) && hex(pc) == Some(expected)
 }
 
 /// Makes a thread that would see `EINTR` enter its call again with what is left of its time-out.
@@ -119,7 +154,7 @@ pub(crate) fn enter_again(
         let index = free_trampoline();
         if let Some((bytes, entered)) = wait::trampoline(annex.trampoline_address(index), call, canonical, remaining_ns) {
             annex.write_trampoline(index, &bytes);
-            live.trampoline = Some(wait::Trampoline { index, canonical: *canonical });
+            live.trampoline = Some(wait::Trampoline { index, entry: annex.trampoline_address(index), canonical: *canonical });
             stopped.set_registers(entered);
             return;
         }

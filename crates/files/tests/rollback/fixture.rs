@@ -69,7 +69,8 @@ impl Fixture {
             make_lower(&lower);
             lower
         });
-        let (upper, work, merged, shm, mapped) = (made("upper"), made("work"), made("merged"), made("shm"), made("mapped"));
+        let (upper, work, merged, shm, mapped) =
+            (made("upper"), made("work"), made("merged"), made("shm"), made("mapped"));
         let lower = if idmap(&lower, &mapped) { mapped } else { lower };
         let options = format!(
             "lowerdir={},upperdir={},workdir={},redirect_dir=on,index=off,metacopy=on",
@@ -77,10 +78,25 @@ impl Fixture {
             upper.display(),
             work.display()
         );
-        mount(Some("overlay"), &merged, Some("overlay"), MsFlags::empty(), Some(options.as_str())).expect("overlay");
+        mount(
+            Some("overlay"),
+            &merged,
+            Some("overlay"),
+            MsFlags::empty(),
+            Some(options.as_str()),
+        )
+        .expect("overlay");
         mount(Some("tmpfs"), &shm, Some("tmpfs"), MsFlags::empty(), Some("size=64m")).expect("tmpfs");
         let blobs = made("blobs");
-        Some(Fixture { merged, shm, upper, lowers: vec![lower], blobs, base, volume })
+        Some(Fixture {
+            merged,
+            shm,
+            upper,
+            lowers: vec![lower],
+            blobs,
+            base,
+            volume,
+        })
     }
 
     /// A tracker with these fault points.
@@ -149,7 +165,12 @@ check(libc.syscall(442, tree, b"", 0x1000, attr, len(attr)), "mount_setattr")
 check(libc.syscall(429, tree, b"", -100, sys.argv[2].encode(), 4), "move_mount")
 child.stdin.close(); child.wait()
 "#;
-    let output = Command::new("python3").arg("-c").arg(SCRIPT).args([source, target]).stdin(Stdio::null()).output();
+    let output = Command::new("python3")
+        .arg("-c")
+        .arg(SCRIPT)
+        .args([source, target])
+        .stdin(Stdio::null())
+        .output();
     match output {
         Ok(output) if output.status.success() => true,
         Ok(output) => {
@@ -170,7 +191,13 @@ fn make_lower(root: &Path) {
     }
     for index in 0..12 {
         let text = format!("lower file {index}\n").repeat(1 + index * 700);
-        for directory in ["etc", "usr/lib/python", "usr/lib/python/deep", "usr/lib/python/deep/er", "usr/bin"] {
+        for directory in [
+            "etc",
+            "usr/lib/python",
+            "usr/lib/python/deep",
+            "usr/lib/python/deep/er",
+            "usr/bin",
+        ] {
             fs::write(root.join(directory).join(format!("l{index}")), &text).expect("write");
         }
     }
@@ -183,7 +210,12 @@ fn make_lower(root: &Path) {
     sparse.write_all(b"begin").expect("write");
     fs::write(root.join("srv/large"), vec![7; 300 << 10]).expect("write");
     for (path, value) in [("etc/l4", "of a file"), ("usr/lib/python", "of a directory")] {
-        rustix::fs::setxattr(root.join(path), "user.note", value.as_bytes(), rustix::fs::XattrFlags::empty())
-            .expect("xattrs work here");
+        rustix::fs::setxattr(
+            root.join(path),
+            "user.note",
+            value.as_bytes(),
+            rustix::fs::XattrFlags::empty(),
+        )
+        .expect("xattrs work here");
     }
 }

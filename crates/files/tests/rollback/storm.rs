@@ -26,12 +26,29 @@ impl Random {
     }
 
     fn pick<'a, T>(&mut self, from: &'a [T]) -> Option<&'a T> {
-        if from.is_empty() { None } else { Some(&from[self.below(from.len())]) }
+        if from.is_empty() {
+            None
+        } else {
+            Some(&from[self.below(from.len())])
+        }
     }
 }
 
-const NAMES: &[&[u8]] =
-    &[b"a", b"b", b"c", b"d", b"e", b"\xff\xfe", b"new\nline", b"l1", b"l2", b"deep", b"python", b"etc", b"usr"];
+const NAMES: &[&[u8]] = &[
+    b"a",
+    b"b",
+    b"c",
+    b"d",
+    b"e",
+    b"\xff\xfe",
+    b"new\nline",
+    b"l1",
+    b"l2",
+    b"deep",
+    b"python",
+    b"etc",
+    b"usr",
+];
 
 /// One tree to work in.
 pub(crate) struct Storm<'a> {
@@ -45,7 +62,13 @@ pub(crate) struct Storm<'a> {
 
 impl<'a> Storm<'a> {
     pub(crate) fn new(root: &'a Path) -> Self {
-        Self { root, log: Vec::new(), directories: Vec::new(), files: Vec::new(), others: Vec::new() }
+        Self {
+            root,
+            log: Vec::new(),
+            directories: Vec::new(),
+            files: Vec::new(),
+            others: Vec::new(),
+        }
     }
 
     /// Does `count` operations; what the kernel refuses does not count as a failure.
@@ -89,7 +112,11 @@ impl<'a> Storm<'a> {
     }
 
     fn any(&self, random: &mut Random) -> Option<PathBuf> {
-        let all: Vec<&PathBuf> = self.directories[1..].iter().chain(&self.files).chain(&self.others).collect();
+        let all: Vec<&PathBuf> = self.directories[1..]
+            .iter()
+            .chain(&self.files)
+            .chain(&self.others)
+            .collect();
         random.pick(&all).map(|path| (*path).clone())
     }
 
@@ -99,7 +126,9 @@ impl<'a> Storm<'a> {
         let mut note = |what: &str, paths: &[&Path]| self.log.push(format!("{what} {paths:?}"));
         Some(match kind {
             0..=2 => {
-                let path = random.pick(&self.directories)?.join(OsStr::from_bytes(random.pick(NAMES)?));
+                let path = random
+                    .pick(&self.directories)?
+                    .join(OsStr::from_bytes(random.pick(NAMES)?));
                 let bytes = bytes(random);
                 note("write", &[&path]);
                 fs::write(&path, bytes)
@@ -107,12 +136,18 @@ impl<'a> Storm<'a> {
             3 => {
                 let path = file?;
                 note("append", &[&path]);
-                fs::OpenOptions::new().append(true).open(&path).and_then(|mut open| open.write_all(b"appended\n"))
+                fs::OpenOptions::new()
+                    .append(true)
+                    .open(&path)
+                    .and_then(|mut open| open.write_all(b"appended\n"))
             }
             4 => {
                 let (path, size) = (file?, random.below(40_000) as u64);
                 note("truncate", &[&path]);
-                fs::OpenOptions::new().write(true).open(&path).and_then(|open| open.set_len(size))
+                fs::OpenOptions::new()
+                    .write(true)
+                    .open(&path)
+                    .and_then(|open| open.set_len(size))
             }
             5 | 6 => {
                 let (path, at, bytes) = (file?, random.below(30_000) as u64, bytes(random));
@@ -155,7 +190,11 @@ impl<'a> Storm<'a> {
             15 => {
                 let (path, mode) = (self.any(random)?, [0o600, 0o755, 0o4711, 0o1777][random.below(4)]);
                 self.log.push(format!("chmod {path:?}"));
-                if path.is_symlink() { Ok(()) } else { fs::set_permissions(path, fs::Permissions::from_mode(mode)) }
+                if path.is_symlink() {
+                    Ok(())
+                } else {
+                    fs::set_permissions(path, fs::Permissions::from_mode(mode))
+                }
             }
             16 => {
                 let path = self.any(random)?;
@@ -164,7 +203,11 @@ impl<'a> Storm<'a> {
                 std::os::unix::fs::lchown(path, owner, owner)
             }
             17 => {
-                let path = if random.below(2) == 0 { file? } else { random.pick(&self.directories)?.clone() };
+                let path = if random.below(2) == 0 {
+                    file?
+                } else {
+                    random.pick(&self.directories)?.clone()
+                };
                 note("setxattr", &[&path]);
                 let (name, value) = (["user.one", "user.two"][random.below(2)], vec![b'v'; random.below(300)]);
                 rustix::fs::setxattr(path, name, &value, rustix::fs::XattrFlags::empty()).map_err(Into::into)
@@ -207,7 +250,10 @@ impl<'a> Storm<'a> {
             24 => {
                 let path = self.new_path(random)?;
                 self.log.push(format!("large {path:?}"));
-                fs::write(path, vec![u8::try_from(random.below(256)).expect("a byte"); 140_000 + random.below(100_000)])
+                fs::write(
+                    path,
+                    vec![u8::try_from(random.below(256)).expect("a byte"); 140_000 + random.below(100_000)],
+                )
             }
             _ => {
                 let path = self.new_path(random)?;
@@ -221,5 +267,7 @@ impl<'a> Storm<'a> {
 fn bytes(random: &mut Random) -> Vec<u8> {
     let length = [0, 10, 5_000, 20_000][random.below(4)];
     let seed = random.below(256);
-    (0..length).map(|at| u8::try_from((at / 100 + seed) % 256).expect("a byte")).collect()
+    (0..length)
+        .map(|at| u8::try_from((at / 100 + seed) % 256).expect("a byte"))
+        .collect()
 }

@@ -45,6 +45,8 @@ fn start(execs: &Execs, id: u64, script: &str) -> Started {
         master: None,
     };
     let id = ExecId::from_bits(id);
+    let pid = rustix::process::Pid::from_child(&child);
+    let pidfd = rustix::process::pidfd_open(pid, rustix::process::PidfdFlags::empty()).unwrap();
     execs
         .started(
             id,
@@ -52,6 +54,7 @@ fn start(execs: &Execs, id: u64, script: &str) -> Started {
             Process {
                 pid: child.id(),
                 host_pid: child.id(),
+                pidfd,
                 ends,
             },
             1,

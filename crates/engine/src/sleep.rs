@@ -1,0 +1,67 @@
+//! Proves that threads sleep. A thread that the scheduler has not run since its capture is in the state of its image, so
+//! it need not be stopped again. Our own stop makes a thread run once; it is believed to be back in the same wait only
+//! if it stands in the same call at the same place and nothing in its address space was written meanwhile. Never stops
+//! anything.
+
+use crate::capture::{memory, threads};
+use crate::tracee::{LiveProcess, Space};
+
+/// Bytes of `struct rseq` that the kernel may write by itself whenever a thread comes back to user space.
+const RSEQ_SIZE: u64 = 32;
+
+/// Marks the threads of a process that sleep as they were captured. Where some are not back asleep yet, or something
+/// was written, nothing is marked: they are stopped at the next capture like any other.
+pub(crate) fn confirm(process: &mut LiveProcess) {
+    if process.image.is_none() || process.threads.values().all(|t| t.asleep_at.is_some()) {
+        return;
+    }
+    let Some(space) = &process.space else { return };
+    let mut buffer = Vec::new();
+    let mut counts = Vec::with_capacity(process.threads.len());
+    for (tid, thread) in &process.threads {
+        if !threads::sleeps_as_captured(thread, &mut buffer) {
+            return;
+        }
+        let Some(runs) = thread.run_count(&mut buffer) else { return };
+        counts.push((*tid, runs));
+    }
+    let areas: Vec<u64> =
+        process.threads.values().filter_map(|t| t.image.as_ref()).map(|image| image.rseq.address).collect();
+    if !nothing_written(space, &areas) {
+        return;
+    }
+    let unmoved = counts.iter().all(|(tid, runs)| process.threads[tid].run_count(&mut buffer) == Some(*runs));
+    if unmoved {
+        for (tid, runs) in counts {
+            process.threads.get_mut(&tid).expect("listed from it").asleep_at = Some(runs);
+        }
+    }
+}
+
+/// True where every page that was written since its capture still holds what was captured, but for what the kernel
+/// itself writes.
+fn nothing_written(space: &Space, rseq: &[u64]) -> bool {
+    if space.uffd.is_none() {
+        return false;
+    }
+    let Ok(Some(ranges)) = memory::few_written(space) else { return false };
+    let mut page = [0u8; 4096];
+    for (start, end) in ranges {
+        for address in (start..end).step_by(4096) {
+            if linux::process_vm::read_forced(&space.memory, address, &mut page).is_err() {
+                return false;
+            }
+            let Some(known) = space.pages.get(address / 4096).bytes() else { return false };
+            let mut known = *known;
+            for area in rseq.iter().filter(|area| **area / 4096 == address / 4096) {
+                let at = usize::try_from(area % 4096).expect("within a page");
+                let end = (at + usize::try_from(RSEQ_SIZE).expect("small")).min(4096);
+                known[at..end].copy_from_slice(&page[at..end]);
+            }
+            if known != page {
+                return false;
+            }
+        }
+    }
+    true
+}
