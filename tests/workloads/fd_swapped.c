@@ -18,8 +18,8 @@ static void want(int fd, unsigned seed) {
 }
 static void check(void) {
     char byte = 0;
-    want(a, 1);
-    want(b, 2);
+    WANTS(want(a, 1));
+    WANTS(want(b, 2));
     WANT_EQ("write into the pipe", 1, write(ends[1], "x", 1));
     WANT_EQ("read from the pipe", 1, read(ends[0], &byte, 1));
     WANT_EQ("what came through it", 'x', byte);

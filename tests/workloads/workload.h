@@ -112,7 +112,9 @@ static void fail(const char *format, ...) {
     long at_ = differs_at(seed, offset, bytes, length); \
     if (at_ >= 0) FAILED("%s: byte %ld: wanted %d, got %d", what, at_, byte_at(seed, (offset) + at_), \
                          ((const unsigned char *)(bytes))[at_]); } while (0)
-#define WANT_FILE(path, seed, length) do { want_file(path, seed, length); if (failure[0]) return; } while (0)
+// A function of wants, in a function of wants.
+#define WANTS(call) do { call; if (failure[0]) return; } while (0)
+#define WANT_FILE(path, seed, length) WANTS(want_file(path, seed, length))
 // A call that must succeed for the state to be right.
 #define WANT_CALL(call) ({ \
     __typeof__(call) result_ = (call); \
