@@ -1,5 +1,6 @@
 //! Children born since: gone and reaped; no zombie, no SIGCHLD that nobody sent.
 // fault: skip:born
+// recreates
 #include "workload.h"
 
 static volatile int child_signals;

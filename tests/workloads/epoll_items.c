@@ -28,6 +28,7 @@ static void check(void) {
     WANT_EQ("its errno", ENOENT, errno);
 }
 static void disturb(int round) {
-    MUST(epoll_ctl(epoll, EPOLL_CTL_DEL, round % 2 ? in[0] : event_counter, NULL));
-    add(out[0], 50 + round);
+    TRY(epoll_ctl(epoll, EPOLL_CTL_DEL, round % 2 ? in[0] : event_counter, NULL));
+    struct epoll_event event = {.events = EPOLLIN, .data.u64 = 50 + round};
+    TRY(epoll_ctl(epoll, EPOLL_CTL_ADD, out[0], &event));
 }

@@ -33,8 +33,8 @@ static void disturb(int round) {
     char bytes[500];
     fill(bytes, 60 + round, 0, sizeof bytes);
     if (pwrite(ghost, bytes, 500, 1000 * round) != 500) DIE("pwrite");
-    if (round % 2 == 0) MUST(ftruncate(ghost, 10));
+    if (round % 2 == 0) TRY(ftruncate(ghost, 10));
     else write_file("ghost", 9, 9);
-    MUST(unlink("since"));
+    TRY(unlink("since"));
     if (pwrite(since, bytes, 500, 0) != 500) DIE("pwrite");
 }

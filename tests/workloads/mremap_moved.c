@@ -3,7 +3,8 @@
 #include "workload.h"
 
 #define LENGTH (16 * PAGE)
-static unsigned char *area, *other;
+static unsigned char *area, *other, *now_at; // now_at: where the first area is
+static size_t now_long = LENGTH;
 
 static unsigned char *reserve(unsigned seed) {
     unsigned char *at = mmap(NULL, LENGTH + 2 * PAGE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -12,7 +13,7 @@ static unsigned char *reserve(unsigned seed) {
     return at + PAGE;
 }
 static void setup(void) {
-    area = reserve(1);
+    now_at = area = reserve(1);
     other = reserve(2);
 }
 static void check(void) {
@@ -27,8 +28,10 @@ static void check(void) {
     WANT_CONTENT("the second area", 2, 0, other, LENGTH);
 }
 static void disturb(int round) {
-    unsigned char *moved = mremap(area, LENGTH, LENGTH + 100 * round * PAGE, MREMAP_MAYMOVE);
+    unsigned char *moved = mremap(now_at, now_long, LENGTH + 100 * round * PAGE, MREMAP_MAYMOVE);
     if (moved == MAP_FAILED) DIE("mremap: %s", strerror(errno));
+    now_at = moved;
+    now_long = LENGTH + 100 * round * PAGE;
     fill(moved, 50 + round, 0, 3 * PAGE);
-    if (mremap(other, LENGTH, (2 + round) * PAGE, 0) == MAP_FAILED) DIE("mremap: %s", strerror(errno));
+    TRY(mremap(other, LENGTH, (2 + round) * PAGE, 0));
 }

@@ -3,7 +3,9 @@
 #include "workload.h"
 
 static char path[64], other[64];
+static void clean(void) { unlink(path), unlink(other); }
 static void setup(void) {
+    at_end = clean;
     snprintf(path, sizeof path, "/tmp/workload-%d", getpid());
     snprintf(other, sizeof other, "/tmp/workload-%d-new", getpid());
     write_file(path, 1, 6000);

@@ -64,6 +64,7 @@ static void check(void);
 static void disturb(int round);
 
 static const char *lower_dir;
+static void (*at_end)(void); // puts away what lies outside the directory of the workload
 static long undone_lo_ms, undone_hi_ms;
 static char failure[512];
 
@@ -74,6 +75,8 @@ static void say(const char *format, ...) {
     int length = vsnprintf(line, sizeof line - 1, format, args);
     va_end(args);
     if (length > (int)sizeof line - 2) length = sizeof line - 2;
+    for (int i = 0; i < length; i++)
+        if (line[i] < 32 || line[i] > 126) line[i] = '?'; // one line, whatever a path holds
     line[length++] = '\n';
     if (write(1, line, length) != length) _exit(4);
 }
@@ -85,6 +88,9 @@ static void say(const char *format, ...) {
     __typeof__(call) result_ = (call); \
     if ((long)result_ == -1) DIE("%s:%d: %s: %s", __FILE_NAME__, __LINE__, #call, strerror(errno)); \
     result_; })
+
+// For a disturbance that finds its work done already by the one before: disturb runs several times in a row.
+#define TRY(call) do { if ((long)(call) == -1) errno = 0; } while (0)
 
 // The first difference wins. The WANT macros leave the function they stand in.
 static void fail(const char *format, ...) {
@@ -240,7 +246,7 @@ struct worker {
     sem_t go, done;
     long (*answer)(struct worker *, long question);
     long question, reply;
-    void *data;
+    bool ended;
 };
 #define END_WORKER (-99l)
 UNUSED static void *worker_main(void *argument) {
@@ -257,6 +263,7 @@ UNUSED static void *worker_main(void *argument) {
 }
 // False when no answer comes: the thread is gone or stuck.
 UNUSED static bool ask(struct worker *worker, long question, long *reply) {
+    if (worker->ended) return false;
     worker->question = question;
     sem_post(&worker->go);
     struct timespec until = deadline_in_ms(ANSWER_WITHIN_MS);
@@ -274,7 +281,9 @@ UNUSED static void worker_start(struct worker *worker, long (*answer)(struct wor
 }
 UNUSED static void worker_end(struct worker *worker) {
     long reply;
+    if (worker->ended) return;
     if (!ask(worker, END_WORKER, &reply) || pthread_join(worker->thread, NULL)) DIE("a thread did not end");
+    worker->ended = true;
 }
 
 // ---- a child process that answers questions
@@ -357,5 +366,6 @@ int main(int argument_count, char **arguments) {
             say("ERROR unknown word: %s", line);
         }
     }
+    if (at_end) at_end();
     _exit(0);
 }
