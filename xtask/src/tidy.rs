@@ -230,16 +230,30 @@ fn error_codes_are_documented(tree: &Tree) -> Vec<String> {
         return Vec::new();
     };
     let readme = tree.get("README.md").unwrap_or_default();
-    let names = source.lines().filter_map(|line| {
-        let (variant, name) = line.trim().strip_prefix("Self::")?.split_once(" => \"")?;
-        let is_variant = variant.chars().all(char::is_alphanumeric);
-        let name = name.strip_suffix("\",")?;
-        (is_variant && !name.contains(' ')).then_some(name)
-    });
-    let missing = names.filter(|name| !readme.contains(&format!("`{name}`")));
+    let Some((variants, _)) = source
+        .split_once("pub enum Code {")
+        .and_then(|(_, rest)| rest.split_once("\n}"))
+    else {
+        return vec![format!("{CODES}: `pub enum Code` is not where this rule looks for it")];
+    };
+    let variants = variants.lines().filter_map(|line| line.trim().strip_suffix(','));
+    let missing = variants
+        .map(snake_case)
+        .filter(|name| !readme.contains(&format!("`{name}`")));
     missing
         .map(|name| format!("README.md: the table of exit codes does not name `{name}`"))
         .collect()
+}
+
+fn snake_case(variant: &str) -> String {
+    let mut name = String::new();
+    for c in variant.chars() {
+        if c.is_uppercase() && !name.is_empty() {
+            name.push('_');
+        }
+        name.extend(c.to_lowercase());
+    }
+    name
 }
 
 /// Documents that a newcomer is sent to, and a line each must hold.
@@ -270,10 +284,9 @@ fn documents_exist(tree: &Tree) -> Vec<String> {
 }
 
 /// Beginnings of paths that exist on one developer's machine only.
-const PRIVATE_PATHS: [&str; 3] = [concat!("/wo", "rk/"), concat!("/ro", "ot/.cargo"), concat!("/tmp/bash", "_")]; 4] = [
+const PRIVATE_PATHS: [&str; 3] = [
     concat!("/wo", "rk/"),
-    concat!("/ro", "ot/."),
-    concat!("/ho", "me/"),
+    concat!("/ro", "ot/.cargo"),
     concat!("/tmp/bash", "_"),
 ];
 
@@ -407,10 +420,15 @@ mod tests {
 
     #[test]
     fn an_undocumented_code_is_found() {
-        let codes = "match self {\n    Self::NotFound => \"not_found\",\n    Self::NotFound => \"not found\",\n}";
+        let codes = "/// What\npub enum Code {\n    /// Not there.\n    NotFound,\n    Busy,\n}\n";
         let tree = |readme| Tree::from([(CODES, codes), ("README.md", readme)]);
-        assert_eq!(error_codes_are_documented(&tree("")).len(), 1);
-        assert!(error_codes_are_documented(&tree("`not_found`")).is_empty());
+        assert_eq!(error_codes_are_documented(&tree("`busy`")), tree_misses("not_found"));
+        assert!(error_codes_are_documented(&tree("`not_found`, `busy`")).is_empty());
+        assert_eq!(found(error_codes_are_documented, CODES, "struct Code;"), 1);
+    }
+
+    fn tree_misses(name: &str) -> Vec<String> {
+        vec![format!("README.md: the table of exit codes does not name `{name}`")]
     }
 
     #[test]
