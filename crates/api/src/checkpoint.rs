@@ -86,7 +86,10 @@ pub struct RollbackRequest {
 
 impl Default for RollbackRequest {
     fn default() -> Self {
-        Self { to: None, keep_present: true }
+        Self {
+            to: None,
+            keep_present: true,
+        }
     }
 }
 

@@ -71,6 +71,26 @@ impl Code {
         }
     }
 
+    /// Its name on the wire.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::BadRequest => "bad_request",
+            Self::NotFound => "not_found",
+            Self::Conflict => "conflict",
+            Self::Busy => "busy",
+            Self::Unsupported => "unsupported",
+            Self::Denied => "denied",
+            Self::Refused => "refused",
+            Self::Corrupt => "corrupt",
+            Self::Died => "died",
+            Self::Exhausted => "exhausted",
+            Self::VersionMismatch => "version_mismatch",
+            Self::ShuttingDown => "shutting_down",
+            Self::Unreachable => "unreachable",
+            Self::Internal => "internal",
+        }
+    }
+
     /// A short sentence, the same for every problem of this code.
     pub const fn title(self) -> &'static str {
         match self {
@@ -148,5 +168,17 @@ impl Problem {
     pub fn candidates(mut self, names: Vec<String>) -> Self {
         self.candidates = names;
         self
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_what_travels() {
+        for code in Code::ALL {
+            assert_eq!(serde_json::to_value(code).unwrap(), code.name());
+        }
     }
 }

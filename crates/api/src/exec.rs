@@ -38,8 +38,16 @@ pub struct ExecState {
     pub id: String,
     /// Exit code as a shell says it: 128 + N for signal N.
     pub code: i32,
-    /// The signal that ended it.
-    pub signal: Option<i32>,
+}
+
+/// A place in a command's output that stays meaningful after a rollback.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Position {
+    /// Changes with every rollback that changed this output; absent means "of whatever is true now".
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub generation: Option<u32>,
+    /// Bytes of both streams before it.
+    pub offset: u64,
 }
 
 /// One line of `GET …/execs/{exec}/output` (`application/x-ndjson`).
@@ -48,40 +56,44 @@ pub struct ExecState {
 pub enum Frame {
     /// Bytes of standard output, or of the terminal.
     Stdout {
-        /// Position of the first byte in the stream of this command.
-        offset: u64,
         /// The bytes.
         bytes: Base64,
+        /// The place after them: what to ask for to go on from here.
+        next: Position,
     },
     /// Bytes of standard error.
     Stderr {
-        /// Position of the first byte in the stream of this command.
-        offset: u64,
         /// The bytes.
         bytes: Base64,
+        /// The place after them.
+        next: Position,
     },
-    /// A rollback took the box to before what was said since; output goes on from `offset`.
+    /// So many bytes were forgotten before this reader came to them.
+    Skipped {
+        /// How many.
+        bytes: u64,
+        /// The place after them.
+        next: Position,
+    },
+    /// The box went back: what this reader saw from `cut_at` on did not happen.
     RolledBack {
-        /// Where the box is now.
+        /// The checkpoint where the box is now.
         to: String,
-        /// Length of the stream there.
-        offset: u64,
+        /// Bytes of what was seen that still hold.
+        cut_at: u64,
+        /// The command had not been started then: nothing follows.
+        gone: bool,
+        /// The place to go on from.
+        next: Position,
     },
-    /// A rollback took the box to before this command was started: it is unknown again. The last line.
-    Undone {
-        /// Where the box is now.
-        to: String,
-    },
-    /// It ended. The stream stays open, since a rollback can make it alive again; a follower that wants only the
-    /// first end stops reading here (`?follow=exit`, the default, ends the stream).
+    /// It ended. With `follow=exit` (the default) the last line; with `follow=always` more can come, since a rollback
+    /// can make it alive again.
     Exited {
         /// Exit code as a shell says it: 128 + N for signal N.
         code: i32,
-        /// The signal that ended it.
-        signal: Option<i32>,
     },
-    /// The box is gone. The last line.
-    Gone,
+    /// The box died or was removed. The last line.
+    Ended,
 }
 
 /// Query of `POST …/execs/{exec}/stdin`; the body is the bytes.

@@ -20,7 +20,7 @@ pub use checkpoint::{
 };
 pub use error::{Code, Problem};
 pub use event::Event;
-pub use exec::{ExecRequest, ExecStarted, ExecState, Frame, ResizeRequest, SignalRequest, StdinQuery};
+pub use exec::{ExecRequest, ExecStarted, ExecState, Frame, Position, ResizeRequest, SignalRequest, StdinQuery};
 pub use file::FilesQuery;
 pub use sandbox::{CreateRequest, Network, Sandbox, SandboxList, SandboxState, Volume};
 

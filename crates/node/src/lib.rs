@@ -1,2 +1,108 @@
-//! The daemon as a library: HTTP in, commands out.
+//! The daemon as a library: HTTP in, `Command`s out. The only async code of the project; below it are threads and
+//! blocking calls. It never touches a process or a file of a box itself.
 #![forbid(unsafe_code)]
+
+pub mod auth;
+pub mod config;
+pub mod driver;
+pub mod error;
+pub mod events;
+pub mod handlers;
+pub mod live;
+pub mod router;
+pub mod shutdown;
+mod stream;
+
+use std::sync::Arc;
+
+use rustix::fs::{FlockOperation, Gid, Mode, OFlags};
+use tokio::net::UnixListener;
+
+pub use config::Config;
+pub use driver::{Driver, Maker};
+pub use error::NodeError;
+
+/// What every handler shares.
+#[derive(Debug)]
+pub struct Node {
+    /// Settings.
+    pub config: Config,
+    /// The sandboxes that run.
+    pub live: live::Live,
+    /// What happened.
+    pub events: Arc<events::Events>,
+}
+
+/// Runs a daemon until it gets SIGTERM or SIGINT, then takes every box down. `ready` is called once, when the socket
+/// accepts connections.
+pub fn serve(config: Config, maker: Arc<dyn Maker>, ready: impl FnOnce()) -> Result<(), NodeError> {
+    std::fs::create_dir_all(&config.state).map_err(|error| NodeError::io("create", &config.state, error))?;
+    let _lock = lock_state(&config)?;
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .thread_name("http")
+        .enable_all()
+        .build()
+        .map_err(|error| NodeError::io("start threads for", &config.state, error))?;
+    runtime.block_on(async move {
+        let listener = bind(&config)?;
+        let events = Arc::new(events::Events::new());
+        let socket = config.socket.clone();
+        let live = live::Live::new(maker, Arc::clone(&events));
+        let node = Arc::new(Node { config, live, events });
+        let stop = shutdown::Stop::install()?;
+        ready();
+        let result = shutdown::run(listener, router::router(Arc::clone(&node)), Arc::clone(&node), stop).await;
+        let removed = std::fs::remove_file(&socket);
+        if let Err(error) = removed
+            && error.kind() != std::io::ErrorKind::NotFound
+        {
+            return Err(NodeError::io("remove", &socket, error));
+        }
+        result
+    })
+}
+
+/// One daemon per state directory. The lock goes with the process, however it ends.
+fn lock_state(config: &Config) -> Result<rustix::fd::OwnedFd, NodeError> {
+    let path = config.state.join("daemon.lock");
+    let open = rustix::fs::open(
+        &path,
+        OFlags::CREATE | OFlags::RDWR | OFlags::CLOEXEC,
+        Mode::from_raw_mode(0o600),
+    );
+    let fd = open.map_err(|errno| NodeError::io("open", &path, errno.into()))?;
+    rustix::fs::flock(&fd, FlockOperation::NonBlockingLockExclusive).map_err(|_| NodeError::AlreadyRuns {
+        state: config.state.clone(),
+    })?;
+    Ok(fd)
+}
+
+/// Binds the socket so that at no instant anyone may connect who should not.
+fn bind(config: &Config) -> Result<UnixListener, NodeError> {
+    let socket = &config.socket;
+    if socket.as_os_str().len() > config::SOCKET_PATH_BYTES_MAX {
+        return Err(NodeError::SocketPathTooLong { socket: socket.clone() });
+    }
+    if let Some(parent) = socket.parent() {
+        std::fs::create_dir_all(parent).map_err(|error| NodeError::io("create", parent, error))?;
+    }
+    if std::os::unix::net::UnixStream::connect(socket).is_ok() {
+        return Err(NodeError::SocketInUse { socket: socket.clone() });
+    }
+    if let Err(error) = std::fs::remove_file(socket)
+        && error.kind() != std::io::ErrorKind::NotFound
+    {
+        return Err(NodeError::io("remove", socket, error));
+    }
+    let before = rustix::process::umask(Mode::from_raw_mode(0o177));
+    let bound = UnixListener::bind(socket);
+    rustix::process::umask(before);
+    let listener = bound.map_err(|error| NodeError::io("bind", socket, error))?;
+    if let Some(gid) = config.socket_group {
+        let owned = rustix::fs::chown(socket, None, Some(Gid::from_raw(gid)))
+            .and_then(|()| rustix::fs::chmod(socket, Mode::from_raw_mode(0o660)));
+        owned.map_err(|errno| NodeError::io("give to the group deltabox", socket, errno.into()))?;
+    }
+    Ok(listener)
+}

@@ -1,0 +1,114 @@
+//! Where errors of this crate come together: what keeps a daemon from running, and how a failure of a box is said over
+//! HTTP. The mapping from kind to code is here and nowhere else.
+
+use std::path::{Path, PathBuf};
+
+use api::{Code, PROBLEM_TYPE, Problem};
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use timeline::{Kind, TimelineError};
+
+/// Why a daemon does not run.
+#[derive(Debug, thiserror::Error)]
+pub enum NodeError {
+    /// Another one has this state directory.
+    #[error("a daemon already runs on {}", state.display())]
+    AlreadyRuns {
+        /// The directory.
+        state: PathBuf,
+    },
+    /// Another one listens there.
+    #[error("a daemon already listens on {}", socket.display())]
+    SocketInUse {
+        /// The path.
+        socket: PathBuf,
+    },
+    /// The kernel has a bound on a socket's path.
+    #[error("the socket's path is longer than {} bytes: {}", crate::config::SOCKET_PATH_BYTES_MAX, socket.display())]
+    SocketPathTooLong {
+        /// The path.
+        socket: PathBuf,
+    },
+    /// The operating system said no.
+    #[error("cannot {action} {}: {error}", path.display())]
+    Io {
+        /// What was tried.
+        action: &'static str,
+        /// On what.
+        path: PathBuf,
+        /// What it said.
+        error: std::io::Error,
+    },
+}
+
+impl NodeError {
+    pub(crate) fn io(action: &'static str, path: &Path, error: std::io::Error) -> Self {
+        Self::Io {
+            action,
+            path: path.to_owned(),
+            error,
+        }
+    }
+
+    /// What a person can do about it.
+    pub fn hint(&self) -> &'static str {
+        match self {
+            Self::AlreadyRuns { .. } | Self::SocketInUse { .. } => "use it, or stop it with SIGTERM first",
+            Self::SocketPathTooLong { .. } => "set DELTABOX_HOST=unix:///run/... to a shorter path",
+            Self::Io { error, .. } if error.kind() == std::io::ErrorKind::PermissionDenied => {
+                "the daemon must be root: sudo deltabox serve"
+            }
+            Self::Io { .. } => "`deltabox doctor` says what this machine lacks",
+        }
+    }
+}
+
+/// A problem on its way out. The request's id is filled in by the router.
+#[derive(Debug, Clone)]
+pub struct ApiError(pub Problem);
+
+impl ApiError {
+    /// A problem without hint.
+    pub fn new(code: Code, detail: impl Into<String>) -> Self {
+        Self(Problem::new(code, detail))
+    }
+}
+
+impl From<Problem> for ApiError {
+    fn from(problem: Problem) -> Self {
+        Self(problem)
+    }
+}
+
+impl From<TimelineError> for ApiError {
+    fn from(error: TimelineError) -> Self {
+        let mut problem = Problem::new(code(error.kind()), error.to_string());
+        problem.hint = error.hint().map(str::to_owned);
+        if let TimelineError::UnknownRevision { near, .. } | TimelineError::UnknownTag { near, .. } = error {
+            problem.candidates = near;
+        }
+        Self(problem)
+    }
+}
+
+/// Kind of a failure in a box -> code of the API.
+pub fn code(kind: Kind) -> Code {
+    match kind {
+        Kind::Busy => Code::Busy,
+        Kind::NotFound => Code::NotFound,
+        Kind::Unsupported => Code::Unsupported,
+        Kind::Refused => Code::Refused,
+        Kind::Corrupt => Code::Corrupt,
+        Kind::Died => Code::Died,
+        Kind::Internal => Code::Internal,
+    }
+}
+
+impl IntoResponse for ApiError {
+    fn into_response(self) -> Response {
+        let status = StatusCode::from_u16(self.0.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        let mut response = (status, [(header::CONTENT_TYPE, PROBLEM_TYPE)]).into_response();
+        response.extensions_mut().insert(self.0);
+        response
+    }
+}
