@@ -12,6 +12,7 @@
 
 static pid_t running, template;
 static struct user_regs_struct template_regs;
+static uint64_t template_syscall_at;
 static double part_start;
 static char parts[512];
 
@@ -69,6 +70,7 @@ static void checkpoint(void) {
     part("fork");
     restart_call(&regs);
     template_regs = regs;
+    template_syscall_at = syscall_at;
     set_registers(running, &regs);
     set_registers(template, &regs);
     if (ptrace(PTRACE_DETACH, running, 0, 0)) die("PTRACE_DETACH");
@@ -83,7 +85,7 @@ static void rollback(void) {
     double start = part_start = now_us();
     kill(running, SIGKILL);
     part("kill");
-    running = inject_fork(template, &template_regs, template_regs.rip);
+    running = inject_fork(template, &template_regs, template_syscall_at);
     part("fork");
     set_registers(running, &template_regs);
     set_registers(template, &template_regs);

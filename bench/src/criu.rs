@@ -102,7 +102,8 @@ impl Target for Criu {
 
 impl Drop for Criu {
     fn drop(&mut self) {
-        drop(kill_process_group(self.pid, Signal::KILL));
+        // Gone already is as good.
+        let _ = kill_process_group(self.pid, Signal::KILL);
         drop(self.agent.wait());
     }
 }

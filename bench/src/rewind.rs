@@ -73,7 +73,7 @@ pub fn run(params: &Params, mut progress: impl FnMut(u32)) -> Result<Report, Ben
         measured.deltabox(&mut agent, params.sizes.processes)?;
         measured.round("floor", "", &mut floor, Operation::Rollback)?;
         measured.round("template_fork", FORK_NOTE, &mut fork, Operation::Rollback)?;
-        if let Some(criu) = criu.as_mut().filter(|_| number % CRIU_EVERY == 0) {
+        if let Some(criu) = criu.as_mut().filter(|_| number.is_multiple_of(CRIU_EVERY)) {
             measured.round("criu", CRIU_NOTE, criu, Operation::Rollback)?;
         }
         progress(number + 1);
@@ -104,7 +104,7 @@ impl Measured<'_> {
     fn deltabox(&mut self, agent: &mut BoxedAgent, process_count: u32) -> Result<(), BenchError> {
         self.round("deltabox", "", agent, Operation::Rollback)?;
         self.round("deltabox", "", agent, Operation::RollbackKeep)?;
-        if self.round % NEWBORNS_EVERY == 0 {
+        if self.round.is_multiple_of(NEWBORNS_EVERY) {
             agent.ask(&format!("spawn {NEWBORN_COUNT}"))?;
             let sample = agent.measure(Operation::Rollback)?;
             self.samples.add(
