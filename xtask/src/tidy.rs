@@ -284,8 +284,10 @@ fn documents_exist(tree: &Tree) -> Vec<String> {
 }
 
 /// Beginnings of paths that exist on one developer's machine only.
-const PRIVATE_PATHS: [&str; 3] = [
-    concat!("/wo", "rk/"),
+const PRIVATE_PATHS: [&str; 5] = [
+    concat!("/wo", "rk/wt"),
+    concat!("/wo", "rk/main"),
+    concat!("/wo", "rk/shared"),
     concat!("/ro", "ot/.cargo"),
     concat!("/tmp/bash", "_"),
 ];
@@ -445,7 +447,10 @@ mod tests {
 
     #[test]
     fn a_private_path_is_found() {
-        assert_eq!(found(no_path_of_one_machine, "a.md", concat!("see /wo", "rk/x")), 1);
+        assert_eq!(
+            found(no_path_of_one_machine, "a.md", concat!("see /wo", "rk/main/x")),
+            1
+        );
         assert_eq!(found(no_path_of_one_machine, "a.md", "see /var/lib/deltabox"), 0);
     }
 }

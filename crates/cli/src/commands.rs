@@ -1,5 +1,6 @@
 //! The list of commands; each is a file below, and each is: one call, print.
 
+mod bench;
 mod checkpoint;
 mod cp;
 mod create;
@@ -47,6 +48,7 @@ pub(crate) fn run(command: Command, output: &Output) -> Result<u8> {
             clap_complete::generate(shell, &mut Args::command(), "deltabox", &mut text);
             output.data(text).map(|()| 0)
         }
+        Command::Bench(args) => bench::bench(args, output),
         Command::Version => version::version(output),
         _ => Err(CliError::new(Code::Internal, "not built yet")),
     }
