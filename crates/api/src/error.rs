@@ -28,6 +28,10 @@ pub enum Code {
     Exhausted,
     /// Command line and daemon are of different versions.
     VersionMismatch,
+    /// The box has no such program.
+    CommandNotFound,
+    /// The box's program cannot be executed.
+    CommandNotExecutable,
     /// The daemon is going down.
     ShuttingDown,
     /// The daemon does not answer (said by clients, never by a daemon).
@@ -38,7 +42,7 @@ pub enum Code {
 
 impl Code {
     /// Every code, for documents and tests.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 16] = [
         Self::BadRequest,
         Self::NotFound,
         Self::Conflict,
@@ -50,6 +54,8 @@ impl Code {
         Self::Died,
         Self::Exhausted,
         Self::VersionMismatch,
+        Self::CommandNotFound,
+        Self::CommandNotExecutable,
         Self::ShuttingDown,
         Self::Unreachable,
         Self::Internal,
@@ -64,7 +70,7 @@ impl Code {
             Self::Conflict | Self::Busy | Self::Refused => 409,
             Self::Died => 410,
             Self::VersionMismatch => 412,
-            Self::Unsupported => 422,
+            Self::Unsupported | Self::CommandNotFound | Self::CommandNotExecutable => 422,
             Self::Exhausted => 507,
             Self::ShuttingDown | Self::Unreachable => 503,
             Self::Corrupt | Self::Internal => 500,
@@ -85,6 +91,8 @@ impl Code {
             Self::Died => "died",
             Self::Exhausted => "exhausted",
             Self::VersionMismatch => "version_mismatch",
+            Self::CommandNotFound => "command_not_found",
+            Self::CommandNotExecutable => "command_not_executable",
             Self::ShuttingDown => "shutting_down",
             Self::Unreachable => "unreachable",
             Self::Internal => "internal",
@@ -105,6 +113,8 @@ impl Code {
             Self::Died => "the sandbox has died",
             Self::Exhausted => "out of room",
             Self::VersionMismatch => "versions differ",
+            Self::CommandNotFound => "no such program in the sandbox",
+            Self::CommandNotExecutable => "the program cannot be executed",
             Self::ShuttingDown => "the daemon is going down",
             Self::Unreachable => "the daemon does not answer",
             Self::Internal => "internal error",

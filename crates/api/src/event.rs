@@ -15,14 +15,12 @@ pub struct Event {
     pub principal: String,
     /// On which sandbox.
     pub sandbox: String,
-    /// What: `create`, `checkpoint`, `rollback`, ...
+    /// What, with what it is about: `create`, `rollback ckp_…`.
     pub command: String,
-    /// `ok` or an error code.
+    /// `done`, or the kind of error.
     pub outcome: String,
     /// How long it took, in milliseconds.
     pub ms: f64,
-    /// Bytes copied or moved.
+    /// Bytes that were captured, put back or copied.
     pub bytes: u64,
-    /// What a person wants to read: an id, an error.
-    pub detail: String,
 }

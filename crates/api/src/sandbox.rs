@@ -86,6 +86,8 @@ pub struct Sandbox {
 pub enum SandboxState {
     /// It runs.
     Running,
+    /// A rollback failed half way: its processes were ended; its log can be read, then `rm`.
+    Latched,
     /// Its PID 1 is gone; only `rm` is left.
     Dead,
 }

@@ -423,6 +423,9 @@ pub(crate) struct Serve {
     /// Report on standard output, once, when ready or why not
     #[arg(long, hide = true)]
     pub(crate) background: bool,
+    /// End when the process that started us ends
+    #[arg(long, hide = true)]
+    pub(crate) with_parent: bool,
 }
 
 /// A size in bytes: digits and K, M, G or T (of 1024).

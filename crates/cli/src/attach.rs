@@ -57,10 +57,22 @@ impl Signals {
             .map_err(|errno| CliError::io("blocking signals", &errno.into()))?;
         Ok(Self(set))
     }
+
+    /// Calls `each` with the number of every signal that comes, on a thread of its own.
+    pub(crate) fn on_each(&self, mut each: impl FnMut(i32) + Send + 'static) -> Result<()> {
+        let fail = |errno: nix::errno::Errno| CliError::io("reading signals", &errno.into());
+        let descriptor = SignalFd::with_flags(&self.0, SfdFlags::SFD_CLOEXEC).map_err(fail)?;
+        std::thread::spawn(move || {
+            while let Ok(Some(info)) = descriptor.read_signal() {
+                each(i32::try_from(info.ssi_signo).unwrap_or(0));
+            }
+        });
+        Ok(())
+    }
 }
 
 /// Until the command ends; gives its exit code.
-pub(crate) fn attach(client: &mut Client, attached: &Attached<'_>, signals: &Signals, output: &Output) -> Result<u8> {
+pub(crate) fn attach(client: Client, attached: &Attached<'_>, signals: &Signals, output: &Output) -> Result<u8> {
     let base = format!("/v1/sandboxes/{}/execs/{}", escape(attached.sandbox), attached.exec);
     let _raw = if attached.terminal && terminal::is_terminal() {
         Some(Raw::new()?)
@@ -76,12 +88,12 @@ pub(crate) fn attach(client: &mut Client, attached: &Attached<'_>, signals: &Sig
 }
 
 /// Only the output, from the beginning.
-pub(crate) fn logs(client: &mut Client, attached: &Attached<'_>, output: &Output) -> Result<u8> {
+pub(crate) fn logs(client: Client, attached: &Attached<'_>, output: &Output) -> Result<u8> {
     let base = format!("/v1/sandboxes/{}/execs/{}", escape(attached.sandbox), attached.exec);
     follow(client, &base, attached, output)
 }
 
-fn follow(client: &mut Client, base: &str, attached: &Attached<'_>, output: &Output) -> Result<u8> {
+fn follow(client: Client, base: &str, attached: &Attached<'_>, output: &Output) -> Result<u8> {
     let until = if attached.always { "always" } else { "exit" };
     let mut lines = client.stream(&format!("{base}/output?follow={until}"))?;
     let mut code = None;
@@ -135,33 +147,24 @@ fn show(frame: Frame, exec: &str, output: &Output) -> Result<Option<u8>> {
 }
 
 fn forward_signals(base: &str, signals: &Signals, terminal: bool, hang_up: UnixStream) -> Result<()> {
-    let fail = |errno: nix::errno::Errno| CliError::io("reading signals", &errno.into());
-    let descriptor = SignalFd::with_flags(&signals.0, SfdFlags::SFD_CLOEXEC).map_err(fail)?;
     let mut client = daemon::connect()?;
     let base = base.to_owned();
-    std::thread::spawn(move || {
-        while let Ok(Some(info)) = descriptor.read_signal() {
-            let number = i32::try_from(info.ssi_signo).unwrap_or(0);
-            let sent = if number == Signal::SIGWINCH as i32 {
-                match terminal::window_size().filter(|_| terminal) {
-                    Some((rows, columns)) => {
-                        client.post_done(&format!("{base}/resize"), &ResizeRequest { rows, columns })
-                    }
-                    None => Ok(()),
-                }
-            } else {
-                client.post_done(&format!("{base}/signal"), &SignalRequest { signal: number })
-            };
-            if let Err(error) = sent
-                && error.is(Code::Unreachable)
-            {
-                // Nobody is there to take the signal: it is ours after all.
-                drop(hang_up.shutdown(Shutdown::Both));
-                return;
+    signals.on_each(move |number| {
+        let sent = if number == Signal::SIGWINCH as i32 {
+            match terminal::window_size().filter(|_| terminal) {
+                Some((rows, columns)) => client.post_done(&format!("{base}/resize"), &ResizeRequest { rows, columns }),
+                None => Ok(()),
             }
+        } else {
+            client.post_done(&format!("{base}/signal"), &SignalRequest { signal: number })
+        };
+        if let Err(error) = sent
+            && error.is(Code::Unreachable)
+        {
+            // Nobody is there to take the signal: it is ours after all, and the stream of output ends.
+            drop(hang_up.shutdown(Shutdown::Both));
         }
-    });
-    Ok(())
+    })
 }
 
 fn forward_input(base: &str) -> Result<()> {

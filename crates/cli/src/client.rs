@@ -105,12 +105,12 @@ impl Client {
         Ok(body)
     }
 
-    /// `GET` of a stream of JSON lines. The connection belongs to the stream until it ends.
-    pub(crate) fn stream(&mut self, path: &str) -> Result<Lines<'_>> {
+    /// `GET` of a stream of JSON lines. The connection belongs to the stream.
+    pub(crate) fn stream(mut self, path: &str) -> Result<Lines> {
         self.send("GET", path, Payload::Nothing)?;
         let head = self.head()?;
         let mut body = Body {
-            reader: &mut self.reader,
+            reader: self.reader,
             kind: head.body,
             chunk_left: 0,
             over: false,
@@ -199,20 +199,20 @@ impl Client {
 
 /// An answer's body, without its framing.
 #[derive(Debug)]
-pub(crate) struct Body<'a> {
-    reader: &'a mut BufReader<UnixStream>,
+struct Body<R> {
+    reader: R,
     kind: BodyKind,
     chunk_left: u64,
     over: bool,
 }
 
-impl Read for Body<'_> {
+impl<R: BufRead> Read for Body<R> {
     fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
         if self.over || buffer.is_empty() {
             return Ok(0);
         }
         if let BodyKind::Length(left) = &mut self.kind {
-            let got = (&mut *self.reader).take(*left).read(buffer)?;
+            let got = (&mut self.reader).take(*left).read(buffer)?;
             if got == 0 && *left > 0 {
                 return Err(std::io::ErrorKind::UnexpectedEof.into());
             }
@@ -227,7 +227,7 @@ impl Read for Body<'_> {
                 return Ok(0);
             }
         }
-        let got = (&mut *self.reader).take(self.chunk_left).read(buffer)?;
+        let got = (&mut self.reader).take(self.chunk_left).read(buffer)?;
         if got == 0 {
             return Err(std::io::ErrorKind::UnexpectedEof.into());
         }
@@ -239,10 +239,10 @@ impl Read for Body<'_> {
     }
 }
 
-impl Body<'_> {
+impl<R: BufRead> Body<R> {
     fn chunk_size(&mut self) -> std::io::Result<u64> {
         let mut line = Vec::new();
-        (&mut *self.reader).take(64).read_until(b'\n', &mut line)?;
+        (&mut self.reader).take(64).read_until(b'\n', &mut line)?;
         let text = std::str::from_utf8(&line).unwrap_or_default();
         u64::from_str_radix(text.trim(), 16).map_err(|_| std::io::ErrorKind::UnexpectedEof.into())
     }
@@ -255,12 +255,12 @@ impl Body<'_> {
 
 /// JSON values, one a line, as they arrive.
 #[derive(Debug)]
-pub(crate) struct Lines<'a> {
-    body: BufReader<Body<'a>>,
+pub(crate) struct Lines {
+    body: BufReader<Body<BufReader<UnixStream>>>,
     line: Vec<u8>,
 }
 
-impl Lines<'_> {
+impl Lines {
     /// The next line as it is, with its end; empty at the end of the stream.
     pub(crate) fn next_line(&mut self) -> Result<&[u8]> {
         self.line.clear();
@@ -367,7 +367,7 @@ mod tests {
         let whole: &'static [u8] = format!("{head}content-length: 3\r\n\r\n[1]").leak().as_bytes();
         assert_eq!(answer(whole).get::<Vec<u8>>("/").unwrap(), [1]);
         let chunks = format!("{head}transfer-encoding: chunked\r\n\r\n2\r\n[1\r\n4\r\n]\n[2\r\n2\r\n]\n\r\n0\r\n\r\n");
-        let mut client = answer(chunks.leak().as_bytes());
+        let client = answer(chunks.leak().as_bytes());
         let mut lines = client.stream("/").unwrap();
         assert_eq!(lines.next_value::<Vec<u8>>().unwrap(), Some(vec![1]));
         assert_eq!(lines.next_value::<Vec<u8>>().unwrap(), Some(vec![2]));

@@ -4,7 +4,9 @@ mod bench;
 mod checkpoint;
 mod cp;
 mod create;
+mod demo;
 mod diff;
+mod doctor;
 mod exec;
 mod inspect;
 mod log;
@@ -48,9 +50,11 @@ pub(crate) fn run(command: Command, output: &Output) -> Result<u8> {
             clap_complete::generate(shell, &mut Args::command(), "deltabox", &mut text);
             output.data(text).map(|()| 0)
         }
+        Command::Doctor => doctor::doctor(output),
+        Command::Demo(args) => demo::demo(&args, output),
+        Command::DemoProgram(args) => demo::program::program(&args),
         Command::Bench(args) => bench::bench(args, output),
         Command::Version => version::version(output),
-        _ => Err(CliError::new(Code::Internal, "not built yet")),
     }
 }
 

@@ -5,7 +5,7 @@ use std::io::{BufRead, BufReader, ErrorKind, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 
 use api::{Code, Problem};
 use node::config::Place;
@@ -88,22 +88,26 @@ fn spawn(place: &Place) -> Result<()> {
     let mut child = first
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
-        .stderr(Stdio::inherit())
         .spawn()
         .map_err(fail)?;
+    let ready = wait_ready(&mut child, &place.state);
+    child.wait().map_err(fail)?;
+    ready
+}
+
+/// Waits until the daemon at the other end of a child's standard output listens, or says why it does not.
+pub(crate) fn wait_ready(child: &mut Child, state: &Path) -> Result<()> {
     let stdout = child.stdout.take().expect("standard output was asked for as a pipe");
     let mut said = String::new();
-    BufReader::new(stdout).read_line(&mut said).map_err(fail)?;
-    child.wait().map_err(fail)?;
+    let read = BufReader::new(stdout).read_line(&mut said);
+    read.map_err(|error| CliError::io("starting the daemon", &error))?;
     match said.trim_end() {
         READY => Ok(()),
         text => match serde_json::from_str::<Problem>(text) {
             Ok(problem) => Err(problem.into()),
             Err(_) => {
                 let problem = Problem::new(Code::Unreachable, "the daemon ended before it listened");
-                Err(problem
-                    .hint(format!("{} says why", log_path(&place.state).display()))
-                    .into())
+                Err(problem.hint(format!("{} says why", log_path(state).display())).into())
             }
         },
     }
@@ -144,7 +148,8 @@ fn answer(text: &str) {
     }
 }
 
-fn log_path(state: &Path) -> PathBuf {
+/// Where a daemon in the background says what it has to say.
+pub(crate) fn log_path(state: &Path) -> PathBuf {
     state.join("deltabox.log")
 }
 

@@ -64,8 +64,12 @@ impl CliError {
     /// The same for a command whose exit code is somebody else's.
     #[must_use]
     pub(crate) fn ours(mut self) -> Self {
-        if self.problem.is_some() {
-            self.exit_code = OUR_FAILURE;
+        if let Some(problem) = &self.problem {
+            self.exit_code = match problem.code {
+                Code::CommandNotFound => 127,
+                Code::CommandNotExecutable => 126,
+                _ => OUR_FAILURE,
+            };
         }
         self
     }
@@ -89,11 +93,11 @@ impl From<Problem> for CliError {
 fn exit_code(code: Code) -> u8 {
     match code {
         Code::BadRequest => 2,
-        Code::NotFound => 3,
+        Code::NotFound | Code::CommandNotFound => 3,
         Code::Conflict | Code::Busy | Code::Refused => 4,
         Code::Unsupported => 5,
         Code::VersionMismatch | Code::ShuttingDown | Code::Unreachable => 6,
         Code::Denied => 7,
-        Code::Corrupt | Code::Died | Code::Exhausted | Code::Internal => 1,
+        Code::CommandNotExecutable | Code::Corrupt | Code::Died | Code::Exhausted | Code::Internal => 1,
     }
 }

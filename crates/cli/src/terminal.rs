@@ -42,7 +42,7 @@ impl Raw {
 
 impl Drop for Raw {
     fn drop(&mut self) {
-        // A terminal that is gone needs nothing put back.
-        let _ = tcsetattr(std::io::stdin(), OptionalActions::Drain, &self.before);
+        // At once: a terminal that nobody reads would never drain. One that is gone needs nothing put back.
+        let _ = tcsetattr(std::io::stdin(), OptionalActions::Now, &self.before);
     }
 }

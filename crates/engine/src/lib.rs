@@ -1,14 +1,39 @@
 //! Process state: capture -> image -> plan -> apply. Knows Linux processes; knows nothing of stores, files-as-trees
-//! or HTTP. (Interface first: the bodies are being written.)
+//! or HTTP. An [`Engine`] lives on one thread (ptrace is bound to it); a [`Frozen`] box goes on when it is dropped.
 #![forbid(unsafe_code)]
 
+mod apply;
+mod capture;
+mod content;
 pub mod error;
+pub mod fault;
+mod freeze;
+mod image_of;
+mod plan;
+mod remote;
+mod rollback;
+mod tracee;
+mod unsupported;
+mod verify;
+mod wait;
 
+use std::collections::BTreeMap;
+use std::fs::File;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use image::memory::{Backing, Page, PageIndex, Slot};
+use image::process::Processes;
+use linux::SysError;
+use linux::unix_diag::UnixDiag;
+
+use capture::Manner;
+use capture::fds::Objects;
 pub use error::EngineError;
+use fault::Faults;
+use freeze::{Live, Stopped};
+pub use image_of::{ProcessImage, ProcessLine};
 
 /// Where a box's processes are found.
 #[derive(Debug, Clone)]
@@ -39,22 +64,43 @@ pub struct Config {
     pub stop_timeout: Duration,
 }
 
+/// Makes the kernel give the next task born in the box the number after this one.
+pub type SetLastPid = Box<dyn FnMut(u32) -> Result<(), SysError>>;
+
 /// One box's processes as the engine sees them between operations. Lives on one thread.
-#[derive(Debug)]
 pub struct Engine {
+    membership: Membership,
+    config: Config,
+    faults: Faults,
+    live: Live,
+    cache: content::Cache,
+    diag: Option<UnixDiag>,
+    own_sched: Option<File>,
+    pending: Option<Pending>,
+    set_last_pid: Option<SetLastPid>,
     _not_send: std::marker::PhantomData<*const ()>,
 }
 
-/// The processes of a box, stopped. Thaws on drop.
-#[derive(Debug)]
-pub struct Frozen<'a> {
-    _engine: &'a mut Engine,
+impl std::fmt::Debug for Engine {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Engine").field("membership", &self.membership).field("live", &self.live.len()).finish_non_exhaustive()
+    }
 }
 
-/// The process half of a checkpoint. Cheap to clone, immutable.
-#[derive(Debug, Clone)]
-pub struct ProcessImage {
-    _inner: Arc<()>,
+/// A capture whose pages still lie in the staging windows.
+#[derive(Debug)]
+struct Pending {
+    image: ProcessImage,
+    parts: Processes,
+    memory: BTreeMap<u32, PendingMemory>,
+}
+
+#[derive(Debug)]
+struct PendingMemory {
+    host_pid: i32,
+    freed: Vec<u64>,
+    staged: Vec<(u64, usize)>,
+    copied: Vec<(u64, [u8; 4096])>,
 }
 
 /// What a capture or an apply cost.
@@ -74,38 +120,14 @@ pub struct Cost {
     pub thread_count: u32,
 }
 
-/// One line of `inspect` and `diff`.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ProcessLine {
-    /// Pid inside the box.
-    pub pid: u32,
-    /// Parent inside the box.
-    pub parent: u32,
-    /// The kernel's name of it.
-    pub comm: String,
-    /// Number of threads.
-    pub thread_count: u32,
-    /// Number of descriptors.
-    pub fd_count: u32,
-    /// Private pages held, in bytes.
-    pub memory_bytes: u64,
-}
-
-impl ProcessImage {
-    /// One line a process, by pid.
-    pub fn lines(&self) -> Vec<ProcessLine> {
-        Vec::new()
-    }
-
-    /// Bytes of memory that only this image (and not `parent`) holds.
-    pub fn own_bytes(&self, _parent: Option<&ProcessImage>) -> u64 {
-        0
-    }
-
-    /// Bytes of private pages that differ, by pid, for processes in both.
-    pub fn diff(&self, _other: &ProcessImage) -> Vec<(u32, u64)> {
-        Vec::new()
-    }
+/// The processes of a box, stopped. Thaws on drop.
+#[derive(Debug)]
+pub struct Frozen<'a> {
+    engine: &'a mut Engine,
+    stopped: Stopped,
+    since: Instant,
+    mark: Instant,
+    cost: Cost,
 }
 
 impl Engine {
@@ -113,62 +135,251 @@ impl Engine {
     ///
     /// # Errors
     /// `EngineError::Kernel` when a needed kernel interface refuses.
-    pub fn new(_membership: Membership, _config: Config) -> Result<Self, EngineError> {
-        Ok(Self { _not_send: std::marker::PhantomData })
+    pub fn new(membership: Membership, config: Config) -> Result<Self, EngineError> {
+        let faults = Faults::new(&config.faults);
+        let tid = rustix::thread::gettid();
+        let own_sched = File::open(format!("/proc/self/task/{}/sched", tid.as_raw_nonzero())).ok();
+        Ok(Self {
+            membership,
+            config,
+            faults,
+            live: Live::new(),
+            cache: content::Cache::default(),
+            diag: None,
+            own_sched,
+            pending: None,
+            set_last_pid: None,
+            _not_send: std::marker::PhantomData,
+        })
+    }
+
+    /// How the number of the next task is chosen; needed to make ended threads again.
+    pub fn set_last_pid_with(&mut self, set: SetLastPid) {
+        self.set_last_pid = Some(set);
     }
 
     /// Prepares processes that are not tracked yet (called when the box is idle, after an exec), so that the first
     /// checkpoint is already incremental. Stops each for an instant; never changes what a checkpoint holds.
-    pub fn prepare(&mut self) {}
+    pub fn prepare(&mut self) {
+        if self.config.dirty == DirtySource::Scan && self.try_prepare().is_err() {
+            // A process that cannot be prepared (it is just being born or dying) is taken whole at the checkpoint.
+        }
+    }
+
+    fn try_prepare(&mut self) -> Result<(), EngineError> {
+        let known: Vec<i32> = self.live.values().filter(|p| p.space.is_some()).map(|p| p.host_pid).collect();
+        let mut stopped = freeze::stop(&self.membership, &self.config, &mut self.live, |live, tid| {
+            live.values().any(|p| p.threads.contains_key(&tid) && known.contains(&p.host_pid))
+        })?;
+        let fresh: Vec<i32> = self.live.keys().copied().filter(|pid| !known.contains(pid)).collect();
+        let manner = Manner { dirty: self.config.dirty, bytes: true, faults: &self.faults, now_ns: None };
+        let mut result = Ok(());
+        for host_pid in &fresh {
+            let process = self.live.get_mut(host_pid).expect("listed from it");
+            result = capture::settle_in(process, &mut stopped, &manner).and_then(|()| {
+                let space = process.space.as_ref().expect("settled in");
+                capture::memory::protect(space)
+            });
+            if result.is_err() {
+                break;
+            }
+        }
+        drop(freeze::let_go(stopped));
+        result?;
+        for host_pid in fresh {
+            let process = self.live.get_mut(&host_pid).expect("listed from it");
+            if let Some(space) = &mut process.space {
+                capture::copy_in_background(host_pid, space)?;
+            }
+        }
+        Ok(())
+    }
 
     /// Stops the box.
     ///
     /// # Errors
     /// `Busy` when a task does not stop in time (all is thawed again); `Unsupported` is not raised here.
     pub fn freeze(&mut self) -> Result<Frozen<'_>, EngineError> {
-        Ok(Frozen { _engine: self })
+        self.settle();
+        let since = Instant::now();
+        let stopped = freeze::stop(&self.membership, &self.config, &mut self.live, |_, _| false)?;
+        let mut frozen = Frozen { engine: self, stopped, since, mark: since, cost: Cost::default() };
+        frozen.phase("freeze");
+        Ok(frozen)
     }
 
     /// Work that was put off until the box ran again: compares and keeps the captured pages. Must be called after a
     /// thaw and before the next freeze (the engine calls it itself otherwise).
-    pub fn settle(&mut self) {}
+    pub fn settle(&mut self) {
+        let Some(Pending { image, mut parts, memory }) = self.pending.take() else { return };
+        for (pid, pending) in memory {
+            let Some(space) = self.live.get_mut(&pending.host_pid).and_then(|p| p.space.as_mut()) else { continue };
+            let PendingMemory { freed, staged, copied, .. } = pending;
+            for page in freed {
+                space.pages.set(page, Slot::Absent);
+            }
+            let mut buffer = [0u8; 4096];
+            for (page, index) in staged {
+                space.annex.staged_page(index, &mut buffer);
+                keep(&mut space.pages, page, &buffer);
+            }
+            for (page, bytes) in copied {
+                keep(&mut space.pages, page, &bytes);
+            }
+            let process = parts.processes.get_mut(&pid).expect("captured together");
+            Arc::make_mut(process).memory.pages = space.pages.clone();
+        }
+        for process in self.live.values_mut() {
+            process.image = parts.processes.get(&process.pid).cloned();
+        }
+        image.settle(parts);
+    }
+
+    fn now_ns(&self) -> Option<u64> {
+        let mut buffer = Vec::new();
+        linux::sched::now_ns(self.own_sched.as_ref()?, &mut buffer).ok().flatten()
+    }
+}
+
+/// Keeps a page where its bytes differ from what the index has.
+fn keep(pages: &mut PageIndex, page: u64, bytes: &[u8; 4096]) {
+    let known = pages.get(page);
+    if !matches!(known, Slot::Absent) && known.bytes() == Some(bytes) {
+        return;
+    }
+    let slot = if *bytes == [0; 4096] { Slot::Zero } else { Slot::Bytes(Arc::new(Page(*bytes))) };
+    pages.set(page, slot);
 }
 
 impl Frozen<'_> {
+    fn phase(&mut self, name: &'static str) {
+        let now = Instant::now();
+        self.cost.phases.push((name, now - self.mark));
+        self.mark = now;
+    }
+
     /// Captures everything. `Unsupported` names what cannot be captured, before anything was touched.
     ///
     /// # Errors
-    /// `Unsupported`, `Died`, `Kernel`.
+    /// `Unsupported`, `Lost`, `Kernel`.
     pub fn capture(&mut self) -> Result<ProcessImage, EngineError> {
-        Ok(ProcessImage { _inner: Arc::new(()) })
+        let (parts, memory) = self.observe(true)?;
+        let staged_pages: u64 = memory.values().map(|m| (m.staged.len() + m.copied.len()) as u64).sum();
+        self.cost.page_count += staged_pages;
+        self.cost.bytes += staged_pages * 4096;
+        let image = ProcessImage::pending(&parts, staged_pages * 4096);
+        let memory = memory
+            .into_iter()
+            .map(|(pid, m)| {
+                let MemoryFound { host_pid, freed, staged, copied, .. } = m;
+                (pid, PendingMemory { host_pid, freed, staged, copied })
+            })
+            .collect();
+        self.engine.pending = Some(Pending { image: image.clone(), parts, memory });
+        self.phase("capture");
+        Ok(image)
+    }
+
+    /// Looks at all processes; with `bytes`, their changed pages are copied and count as unwritten from here on.
+    fn observe(&mut self, bytes: bool) -> Result<(Processes, BTreeMap<u32, MemoryFound>), EngineError> {
+        let engine = &mut *self.engine;
+        let now_ns = engine.now_ns();
+        let manner = Manner { dirty: engine.config.dirty, bytes, faults: &engine.faults, now_ns };
+        let mut parents: BTreeMap<i32, u32> = engine.live.values().map(|p| (p.host_pid, p.pid)).collect();
+        let init = i32::try_from(engine.membership.init_host_pid).expect("a pid");
+        parents.insert(init, 1);
+        self.cost.process_count = u32::try_from(engine.live.len()).unwrap_or(u32::MAX);
+        self.cost.thread_count = u32::try_from(self.stopped.len()).unwrap_or(u32::MAX);
+        let mut objects = Objects::default();
+        let mut processes = BTreeMap::new();
+        let mut memory = BTreeMap::new();
+        let pids: Vec<i32> = engine.live.keys().copied().collect();
+        for host_pid in pids {
+            let observed = capture::observe(
+                &mut engine.live,
+                host_pid,
+                &mut self.stopped,
+                &mut objects,
+                &mut engine.cache,
+                &manner,
+                &parents,
+            )?;
+            let capture::Observed { process, found, staged, copied } = observed;
+            if bytes {
+                let space = engine.live.get_mut(&host_pid).and_then(|p| p.space.as_mut()).expect("observed");
+                capture::memory::track(space, &found.untracked)?;
+            }
+            let capture::memory::Found { dirty, freed, shared_written, .. } = found;
+            memory.insert(process.pid, MemoryFound { host_pid, dirty, freed, staged, copied, shared_written });
+            processes.insert(process.pid, Arc::new(process));
+        }
+        objects.fill(&engine.live, &mut engine.diag, init, &engine.faults)?;
+        let Objects { objects, pipes, sockets, terminals, ghosts, shared, .. } = objects;
+        Ok((Processes { processes, objects, pipes, sockets, terminals, shared, ghosts }, memory))
     }
 
     /// Paths (inside the box) of regular files that the box wrote through shared mappings since the last capture.
+    /// Where writes cannot be told apart (see [`DirtySource::Compare`]) every file mapped writable and shared is named.
     pub fn mapped_files_written(&mut self) -> Vec<PathBuf> {
-        Vec::new()
-    }
-
-    /// Goes back to `target`. First plans, and refuses (`Died`, `Execed`, `Unsupported`) before anything is
-    /// touched; then ends what was born since, calls `files` (which puts the file tree back), and puts the rest back.
-    /// `files` returning an error before it changed anything leaves the box as it was.
-    ///
-    /// # Errors
-    /// As above; `Kernel` in the middle is fatal for the box and says so.
-    pub fn rollback<E: From<EngineError>>(
-        &mut self,
-        _target: &ProcessImage,
-        files: impl FnOnce() -> Result<(), E>,
-    ) -> Result<(), E> {
-        files()
+        use std::os::unix::ffi::OsStringExt;
+        let mut paths = Vec::new();
+        for process in self.engine.live.values() {
+            let mut text = Vec::new();
+            if process.dir.read("maps", &mut text).is_err() {
+                continue;
+            }
+            let own = process.space.as_ref().map_or(0..0, |space| space.annex.range());
+            for mapping in capture::memory::mappings(&text, &own, &mut |_| 0) {
+                if let Backing::File { path, .. } = mapping.backing
+                    && mapping.shared
+                    && mapping.prot & 2 != 0
+                {
+                    paths.push(PathBuf::from(std::ffi::OsString::from_vec(path)));
+                }
+            }
+        }
+        paths.sort();
+        paths.dedup();
+        paths
     }
 
     /// Compares what runs (still stopped) with `image`; the differences, one line each.
-    pub fn verify(&mut self, _image: &ProcessImage) -> Vec<String> {
-        Vec::new()
+    pub fn verify(&mut self, image: &ProcessImage) -> Vec<String> {
+        let lines = match image.processes() {
+            Some(target) => verify::compare(self, &target),
+            None => vec!["the image is not settled".to_owned()],
+        };
+        self.phase("verify");
+        lines
     }
 
     /// Lets the box run. Dropping does the same but swallows the cost.
-    pub fn thaw(self) -> Cost {
-        Cost::default()
+    pub fn thaw(mut self) -> Cost {
+        self.release();
+        self.phase("thaw");
+        self.cost.stop = self.since.elapsed();
+        std::mem::take(&mut self.cost)
+    }
+
+    fn release(&mut self) {
+        // What is gone by now cannot be let go and need not be.
+        drop(freeze::let_go(std::mem::take(&mut self.stopped)));
+    }
+}
+
+/// What was found in the memory of one process.
+#[derive(Debug)]
+struct MemoryFound {
+    host_pid: i32,
+    dirty: Vec<u64>,
+    freed: Vec<u64>,
+    staged: Vec<(u64, usize)>,
+    copied: Vec<(u64, [u8; 4096])>,
+    shared_written: Vec<(u64, u64)>,
+}
+
+impl Drop for Frozen<'_> {
+    fn drop(&mut self) {
+        self.release();
     }
 }

@@ -8,8 +8,18 @@ use axum::serve::IncomingStream;
 use image::{Principal, Tenant};
 use tokio::net::UnixListener;
 
-use crate::driver::Caller;
 use crate::error::ApiError;
+
+/// Who asks.
+#[derive(Debug, Clone)]
+pub struct Caller {
+    /// Whose data.
+    pub tenant: Tenant,
+    /// Which person or program.
+    pub principal: Principal,
+    /// Root on the local socket, who may also use volumes and `--privileged`.
+    pub root: bool,
+}
 
 /// The process at the other end of a connection.
 #[derive(Debug, Clone, Copy)]

@@ -24,6 +24,12 @@ pub struct Config {
     pub socket: PathBuf,
     /// Which group may connect beside root.
     pub socket_group: Option<u32>,
+    /// Find changed memory by PAGEMAP_SCAN; else by comparing.
+    pub scan: bool,
+    /// Compare with the checkpoint after every rollback, before anything runs.
+    pub verify: bool,
+    /// Fault points that are switched on; empty but in tests.
+    pub faults: Vec<String>,
     /// Unix time in milliseconds.
     pub now_ms: fn() -> u64,
     /// 64 random bits.
@@ -84,6 +90,9 @@ impl Config {
             state: place.state,
             socket: place.socket,
             socket_group: group_id(&groups, SOCKET_GROUP),
+            scan: true,
+            verify: false,
+            faults: Vec::new(),
             now_ms: unix_now_ms,
             random_bits,
         }

@@ -6,7 +6,11 @@ use std::path::{Path, PathBuf};
 use api::{Code, PROBLEM_TYPE, Problem};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
+use sandbox::SandboxError;
 use timeline::{Kind, TimelineError};
+
+/// No such file.
+const ENOENT: i32 = 2;
 
 /// Why a daemon does not run.
 #[derive(Debug, thiserror::Error)]
@@ -82,7 +86,7 @@ impl From<Problem> for ApiError {
 
 impl From<TimelineError> for ApiError {
     fn from(error: TimelineError) -> Self {
-        let mut problem = Problem::new(code(error.kind()), error.to_string());
+        let mut problem = Problem::new(code_of(&error), error.to_string());
         problem.hint = error.hint().map(str::to_owned);
         if let TimelineError::UnknownRevision { near, .. } | TimelineError::UnknownTag { near, .. } = error {
             problem.candidates = near;
@@ -91,8 +95,19 @@ impl From<TimelineError> for ApiError {
     }
 }
 
+/// Error of a box -> code of the API.
+fn code_of(error: &TimelineError) -> Code {
+    match error {
+        TimelineError::Sandbox(SandboxError::Start { errno: ENOENT, .. }) => Code::CommandNotFound,
+        TimelineError::Sandbox(SandboxError::Start { .. }) => Code::CommandNotExecutable,
+        TimelineError::Sandbox(SandboxError::Invalid(_) | SandboxError::Image { .. }) => Code::BadRequest,
+        TimelineError::AmbiguousRevision { .. } => Code::Conflict,
+        error => code(error.kind()),
+    }
+}
+
 /// Kind of a failure in a box -> code of the API.
-pub fn code(kind: Kind) -> Code {
+fn code(kind: Kind) -> Code {
     match kind {
         Kind::Busy => Code::Busy,
         Kind::NotFound => Code::NotFound,

@@ -4,7 +4,6 @@
 
 pub mod auth;
 pub mod config;
-pub mod driver;
 pub mod error;
 pub mod events;
 pub mod handlers;
@@ -16,10 +15,10 @@ mod stream;
 use std::sync::Arc;
 
 use rustix::fs::{FlockOperation, Gid, Mode, OFlags};
+use timeline::events::Events as Log;
 use tokio::net::UnixListener;
 
 pub use config::Config;
-pub use driver::{Driver, Maker};
 pub use error::NodeError;
 
 /// What every handler shares.
@@ -35,7 +34,7 @@ pub struct Node {
 
 /// Runs a daemon until it gets SIGTERM or SIGINT, then takes every box down. `ready` is called once, when the socket
 /// accepts connections.
-pub fn serve(config: Config, maker: Arc<dyn Maker>, ready: impl FnOnce()) -> Result<(), NodeError> {
+pub fn serve(config: Config, ready: impl FnOnce()) -> Result<(), NodeError> {
     std::fs::create_dir_all(&config.state).map_err(|error| NodeError::io("create", &config.state, error))?;
     let _lock = lock_state(&config)?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -46,9 +45,16 @@ pub fn serve(config: Config, maker: Arc<dyn Maker>, ready: impl FnOnce()) -> Res
         .map_err(|error| NodeError::io("start threads for", &config.state, error))?;
     runtime.block_on(async move {
         let listener = bind(&config)?;
-        let events = Arc::new(events::Events::new());
+        let log = Log::open(&config.state);
+        let log = log.map_err(|error| NodeError::Io {
+            action: "open the event log in",
+            path: config.state.clone(),
+            error: std::io::Error::from_raw_os_error(error.errno),
+        })?;
+        let events = Arc::new(events::Events::new(Arc::new(log)));
         let socket = config.socket.clone();
-        let live = live::Live::new(maker, Arc::clone(&events));
+        let boxes = live::Boxes::open(&config, events.log())?;
+        let live = live::Live::new(Arc::new(boxes), Arc::clone(&events));
         let node = Arc::new(Node { config, live, events });
         let stop = shutdown::Stop::install()?;
         ready();

@@ -5,19 +5,17 @@ mod boxes;
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
 
-use api::{Code, Event, Problem};
+use api::{Code, Problem};
 use image::{ExecId, SandboxId, Tenant};
-use timeline::output::{Follower, Position};
-use timeline::{Command, Outcome, TimelineError};
+use timeline::{Command, Follower, Outcome, Position, Request, Summary, TimelineError};
 use tokio::sync::oneshot;
 
-use crate::driver::{Birth, Caller, Driver, ImageSource, Maker, Summary};
+use crate::auth::Caller;
 use crate::error::ApiError;
 use crate::events::Events;
 
-pub use boxes::boxes;
+pub use boxes::{Birth, Boxes, ImageSource, Running};
 
 /// How unlike a typed name may be to be offered (1 is equal).
 const LIKENESS_MIN: f64 = 0.7;
@@ -35,18 +33,18 @@ pub struct Entry {
     pub image: String,
     /// When.
     pub created_ms: u64,
-    driver: Box<dyn Driver>,
+    running: Running,
 }
 
 impl Entry {
     /// What is known without asking.
     pub fn summary(&self) -> Summary {
-        self.driver.summary()
+        self.running.handle.summary()
     }
 
-    /// See [`Driver::follow`].
+    /// A reader of what a command says, from `from` on.
     pub fn follow(&self, exec: ExecId, from: Position) -> Result<Follower, TimelineError> {
-        self.driver.follow(exec, from)
+        self.running.handle.follow(exec, from)
     }
 }
 
@@ -69,7 +67,7 @@ impl Slot {
 /// The sandboxes that run.
 #[derive(Debug)]
 pub struct Live {
-    maker: Arc<dyn Maker>,
+    boxes: Arc<Boxes>,
     events: Arc<Events>,
     slots: Mutex<Slots>,
 }
@@ -82,9 +80,9 @@ struct Slots {
 
 impl Live {
     /// None yet.
-    pub fn new(maker: Arc<dyn Maker>, events: Arc<Events>) -> Self {
+    pub fn new(boxes: Arc<Boxes>, events: Arc<Events>) -> Self {
         Self {
-            maker,
+            boxes,
             events,
             slots: Mutex::new(Slots::default()),
         }
@@ -145,13 +143,10 @@ impl Live {
     /// Makes one.
     pub async fn create(&self, birth: Birth) -> Result<Arc<Entry>, ApiError> {
         self.reserve(&birth)?;
-        let begun = Instant::now();
-        let maker = Arc::clone(&self.maker);
-        let id = birth.id;
-        let (caller, now_ms) = (birth.caller.clone(), birth.created_ms);
-        let made = tokio::task::spawn_blocking(move || maker.create(&birth).map(|driver| (birth, driver))).await;
+        let (id, boxes) = (birth.id, Arc::clone(&self.boxes));
+        let made = tokio::task::spawn_blocking(move || boxes.create(&birth).map(|running| (birth, running))).await;
         let result = match made {
-            Ok(Ok((birth, driver))) => Ok(self.enter(birth, driver)),
+            Ok(Ok((birth, running))) => Ok(self.enter(birth, running)),
             Ok(Err(error)) => Err(ApiError::from(error)),
             Err(_) => Err(ApiError::new(
                 Code::Internal,
@@ -161,8 +156,7 @@ impl Live {
         if result.is_err() {
             self.slots().by_id.remove(&id);
         }
-        let said = result.as_ref().map(|entry| (0, entry.name.clone()));
-        self.record(&caller, id, "create", begun, now_ms, said);
+        self.events.wake();
         result
     }
 
@@ -192,7 +186,7 @@ impl Live {
         Ok(())
     }
 
-    fn enter(&self, birth: Birth, driver: Box<dyn Driver>) -> Arc<Entry> {
+    fn enter(&self, birth: Birth, running: Running) -> Arc<Entry> {
         let image = match birth.image {
             ImageSource::Host => "host".to_owned(),
             ImageSource::Directory(path) | ImageSource::Tar(path) => path,
@@ -203,7 +197,7 @@ impl Live {
             tenant: birth.caller.tenant,
             image,
             created_ms: birth.created_ms,
-            driver,
+            running,
         });
         self.slots().by_id.insert(entry.id, Slot::Running(Arc::clone(&entry)));
         entry
@@ -211,28 +205,19 @@ impl Live {
 
     /// Asks one thing of one sandbox and waits for what comes of it.
     pub async fn ask(&self, caller: &Caller, entry: &Entry, command: Command) -> Result<Outcome, ApiError> {
-        let verb = verb(&command);
-        let begun = Instant::now();
         let (sender, receiver) = oneshot::channel();
-        let reply = Box::new(move |result| {
-            drop(sender.send(result));
-        });
-        entry.driver.submit(caller, command, reply);
-        let result = receiver
-            .await
-            .unwrap_or(Err(TimelineError::DriverLost))
-            .map_err(ApiError::from);
-        if let Some(verb) = verb {
-            self.record(
-                caller,
-                entry.id,
-                verb,
-                begun,
-                crate::config::unix_now_ms(),
-                result.as_ref().map(said_of),
-            );
-        }
-        result
+        let request = Request {
+            tenant: caller.tenant.clone(),
+            principal: caller.principal.clone(),
+            command,
+        };
+        entry
+            .running
+            .handle
+            .submit(request, move |result| drop(sender.send(result)));
+        let result = receiver.await.unwrap_or(Err(TimelineError::DriverLost));
+        self.events.wake();
+        Ok(result?)
     }
 
     /// Takes one down.
@@ -255,36 +240,9 @@ impl Live {
                 tenant: entry.tenant.clone(),
                 ..caller.clone()
             };
-            // What could not be removed is named in the event; there is nobody else to tell.
+            // What could not be removed is named in the event log; there is nobody else to tell.
             drop(self.remove(&caller, &entry).await);
         }
-    }
-
-    fn record(
-        &self,
-        caller: &Caller,
-        sandbox: SandboxId,
-        command: &str,
-        begun: Instant,
-        at_ms: u64,
-        said: Result<(u64, String), &ApiError>,
-    ) {
-        let (outcome, bytes, detail) = match said {
-            Ok((bytes, detail)) => ("ok".to_owned(), bytes, detail),
-            Err(ApiError(problem)) => (problem.code.name().to_owned(), 0, problem.detail.clone()),
-        };
-        self.events.record(Event {
-            id: 0,
-            at_ms,
-            tenant: caller.tenant.0.clone(),
-            principal: caller.principal.0.clone(),
-            sandbox: sandbox.to_string(),
-            command: command.to_owned(),
-            outcome,
-            ms: begun.elapsed().as_secs_f64() * 1e3,
-            bytes,
-            detail,
-        });
     }
 }
 
@@ -305,34 +263,4 @@ fn not_found(entries: &[Arc<Entry>], text: &str) -> ApiError {
         .hint(hint)
         .candidates(names)
         .into()
-}
-
-/// What an event calls a command; commands that only read or carry a keystroke leave none.
-fn verb(command: &Command) -> Option<&'static str> {
-    match command {
-        Command::Exec(_) => Some("exec"),
-        Command::Signal { .. } => Some("signal"),
-        Command::Checkpoint { .. } => Some("checkpoint"),
-        Command::Rollback { .. } => Some("rollback"),
-        Command::Tag { .. } => Some("tag"),
-        Command::Untag { .. } => Some("untag"),
-        Command::ReadFiles { .. } => Some("read_files"),
-        Command::WriteFiles { .. } => Some("write_files"),
-        Command::Remove => Some("remove"),
-        Command::Stdin { .. }
-        | Command::Resize { .. }
-        | Command::Log
-        | Command::Diff { .. }
-        | Command::Inspect { .. } => None,
-    }
-}
-
-fn said_of(outcome: &Outcome) -> (u64, String) {
-    match outcome {
-        Outcome::Started { exec, pid } => (0, format!("{exec} is pid {pid}")),
-        Outcome::Checkpointed { line, .. } => (line.memory_bytes + line.file_bytes, line.id.to_string()),
-        Outcome::RolledBack { to, page_count, .. } => (page_count * 4096, to.to_string()),
-        Outcome::Files(tar) => (tar.len() as u64, String::new()),
-        _ => (0, String::new()),
-    }
 }

@@ -17,7 +17,7 @@ use crate::error::ApiError;
 use crate::handlers::{checkpoints, execs, files, node as about, sandboxes};
 
 /// Largest tar stream of one `PUT …/files`.
-pub const FILES_BYTES_MAX: usize = 2 << 30;
+pub const FILES_BYTES_MAX: usize = 1 << 30;
 
 /// All routes over one node.
 pub fn router(node: Arc<Node>) -> Router {

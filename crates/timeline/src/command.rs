@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use image::{CheckpointId, ExecId};
+use image::{CheckpointId, ExecId, Principal, Tenant};
 
 /// How to start a command in a box.
 #[derive(Debug, Clone)]
@@ -110,6 +110,39 @@ pub enum Command {
     },
     /// Ends everything in the box and takes it down.
     Remove,
+}
+
+impl Command {
+    /// Its name, as events and errors use it.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Exec(_) => "exec",
+            Self::Stdin { .. } => "stdin",
+            Self::Resize { .. } => "resize",
+            Self::Signal { .. } => "signal",
+            Self::Checkpoint { .. } => "checkpoint",
+            Self::Rollback { .. } => "rollback",
+            Self::Tag { .. } => "tag",
+            Self::Untag { .. } => "untag",
+            Self::Log => "log",
+            Self::Diff { .. } => "diff",
+            Self::Inspect { .. } => "inspect",
+            Self::ReadFiles { .. } => "read_files",
+            Self::WriteFiles { .. } => "write_files",
+            Self::Remove => "remove",
+        }
+    }
+}
+
+/// A command with who asks and whose data it is about: what a driver takes.
+#[derive(Debug, Clone)]
+pub struct Request {
+    /// Whose sandbox it must be.
+    pub tenant: Tenant,
+    /// Who asks.
+    pub principal: Principal,
+    /// What.
+    pub command: Command,
 }
 
 /// Milliseconds are for people: every duration here is exact.

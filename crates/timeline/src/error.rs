@@ -2,7 +2,9 @@
 //! the text is free.
 
 use engine::EngineError;
+use files::FilesError;
 use image::ExecId;
+use sandbox::SandboxError;
 
 /// What a caller should do about an error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -21,6 +23,21 @@ pub enum Kind {
     Died,
     /// Our fault or the kernel's.
     Internal,
+}
+
+impl Kind {
+    /// In lower case, as events write it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Busy => "busy",
+            Self::NotFound => "not_found",
+            Self::Unsupported => "unsupported",
+            Self::Refused => "refused",
+            Self::Corrupt => "corrupt",
+            Self::Died => "died",
+            Self::Internal => "internal",
+        }
+    }
 }
 
 /// Why a sandbox did not do what was asked.
@@ -120,6 +137,12 @@ pub enum TimelineError {
     /// The processes could not be captured or put back.
     #[error(transparent)]
     Engine(#[from] EngineError),
+    /// The box could not be made, or not start a command.
+    #[error(transparent)]
+    Sandbox(#[from] SandboxError),
+    /// The files could not be captured or put back.
+    #[error(transparent)]
+    Files(#[from] FilesError),
     /// The kernel refused something that should have worked.
     #[error(transparent)]
     Kernel(#[from] linux::SysError),
@@ -155,6 +178,8 @@ impl TimelineError {
             | Self::ExecRefused { .. }
             | Self::CopyRefused { .. } => Kind::Refused,
             Self::Engine(error) => engine_kind(error),
+            Self::Sandbox(error) => sandbox_kind(error),
+            Self::Files(error) => files_kind(error),
             Self::Kernel(_) | Self::DriverLost => Kind::Internal,
             Self::Latched(_) | Self::Differs(_) => Kind::Corrupt,
             Self::Gone(_) => Kind::Died,
@@ -178,14 +203,20 @@ impl TimelineError {
             Self::Engine(EngineError::Busy { .. }) => "end that program or wait for it, then try again",
             Self::Engine(EngineError::Unsupported(_)) => "end what is named, then try again; nothing was touched",
             Self::Engine(EngineError::Lost { .. }) => "go to a checkpoint where that process is as it is now",
-            Self::Engine(EngineError::Torn(_)) | Self::Latched(_) | Self::Differs(_) => {
-                "remove the sandbox with `deltabox rm`; its log can still be read"
+            Self::Engine(EngineError::Torn(_))
+            | Self::Files(FilesError::Torn(_))
+            | Self::Latched(_)
+            | Self::Differs(_) => "remove the sandbox with `deltabox rm`; its log can still be read",
+            Self::Sandbox(SandboxError::Kernel { .. } | SandboxError::Birth { .. }) => {
+                "`deltabox doctor` says what is missing"
             }
-            Self::Gone(_) => "make a new one with `deltabox create`",
+            Self::Gone(_) | Self::Sandbox(SandboxError::Died) => "make a new one with `deltabox create`",
             Self::ExecRefused { .. }
             | Self::CopyRefused { .. }
             | Self::UnknownPath { .. }
             | Self::Engine(EngineError::Kernel(_))
+            | Self::Files(_)
+            | Self::Sandbox(_)
             | Self::Kernel(_)
             | Self::DriverLost => return None,
         })
@@ -199,6 +230,25 @@ fn engine_kind(error: &EngineError) -> Kind {
         EngineError::Lost { .. } => Kind::Refused,
         EngineError::Kernel(_) => Kind::Internal,
         EngineError::Torn(_) => Kind::Corrupt,
+    }
+}
+
+fn sandbox_kind(error: &SandboxError) -> Kind {
+    match error {
+        SandboxError::Invalid(_)
+        | SandboxError::Image { .. }
+        | SandboxError::Start { .. }
+        | SandboxError::UnknownUser(_) => Kind::Refused,
+        SandboxError::Kernel { .. } | SandboxError::Birth { .. } => Kind::Internal,
+        SandboxError::Died => Kind::Died,
+    }
+}
+
+fn files_kind(error: &FilesError) -> Kind {
+    match error {
+        FilesError::Refused(_) => Kind::Refused,
+        FilesError::Torn(_) => Kind::Corrupt,
+        FilesError::Kernel(_) => Kind::Internal,
     }
 }
 

@@ -89,6 +89,11 @@ fn into_box(client: &mut Client, source: &Path, sandbox: &str, target: &str) -> 
     }
 }
 
+/// This program itself, as `target` in a box.
+pub(crate) fn own_program_into(client: &mut Client, sandbox: &str, target: &str) -> Result<()> {
+    into_box(client, Path::new("/proc/self/exe"), sandbox, target)
+}
+
 /// A tar stream of `source`, whose top is called `name`.
 fn pack(source: &Path, name: &Path) -> Result<Vec<u8>> {
     let fail = |error: std::io::Error| CliError::io(source.display(), &error);

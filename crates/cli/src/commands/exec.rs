@@ -15,9 +15,9 @@ const SHELL: [&str; 3] = ["/bin/sh", "-c", "command -v bash >/dev/null && exec b
 
 /// `exec`.
 pub(crate) fn exec(args: Exec, output: &Output) -> Result<u8> {
-    let mut client = connect()?;
+    let client = connect()?;
     let request = request(args.argv, &args.env, args.workdir, args.user, args.streams);
-    start(&mut client, &args.sandbox, &request, args.streams, output)
+    start(client, &args.sandbox, &request, args.streams, output)
 }
 
 /// `run`.
@@ -25,7 +25,7 @@ pub(crate) fn run(args: Run, output: &Output) -> Result<u8> {
     let mut client = connect()?;
     let sandbox = create::create_with(&mut client, &args.create)?;
     let request = request(args.argv, &[], None, None, args.streams);
-    let result = start(&mut client, &sandbox.id, &request, args.streams, output);
+    let result = start(client, &sandbox.id, &request, args.streams, output);
     if args.rm && !args.streams.detach {
         // The connection may be in the middle of an answer.
         let removed = connect()?.delete(&path(&sandbox.id, ""));
@@ -47,12 +47,12 @@ pub(crate) fn shell(args: ShellArgs, output: &Output) -> Result<u8> {
     };
     let argv = SHELL.map(str::to_owned).to_vec();
     let request = request(argv, &args.env, args.workdir, args.user, streams);
-    start(&mut client, &sandbox, &request, streams, output)
+    start(client, &sandbox, &request, streams, output)
 }
 
 /// `attach`.
 pub(crate) fn attach(args: &AttachArgs, output: &Output) -> Result<u8> {
-    let mut client = connect()?;
+    let client = connect()?;
     let signals = Signals::hold()?;
     let attached = Attached {
         sandbox: &args.sandbox,
@@ -61,12 +61,12 @@ pub(crate) fn attach(args: &AttachArgs, output: &Output) -> Result<u8> {
         terminal: args.tty,
         always: false,
     };
-    attach::attach(&mut client, &attached, &signals, output)
+    attach::attach(client, &attached, &signals, output)
 }
 
 /// `logs`.
 pub(crate) fn logs(args: &Logs, output: &Output) -> Result<u8> {
-    let mut client = connect()?;
+    let client = connect()?;
     let attached = Attached {
         sandbox: &args.sandbox,
         exec: &args.exec,
@@ -74,7 +74,7 @@ pub(crate) fn logs(args: &Logs, output: &Output) -> Result<u8> {
         terminal: false,
         always: args.follow,
     };
-    attach::logs(&mut client, &attached, output)?;
+    attach::logs(client, &attached, output)?;
     Ok(0)
 }
 
@@ -111,7 +111,7 @@ fn own_terminal_name() -> String {
     std::env::var("TERM").unwrap_or_else(|_| "xterm".to_owned())
 }
 
-fn start(client: &mut Client, sandbox: &str, request: &ExecRequest, streams: Streams, output: &Output) -> Result<u8> {
+fn start(mut client: Client, sandbox: &str, request: &ExecRequest, streams: Streams, output: &Output) -> Result<u8> {
     if streams.detach {
         let started: ExecStarted = client.post(&path(sandbox, "/execs"), request)?;
         output.value(&started, |started| format!("{}\n", started.id))?;

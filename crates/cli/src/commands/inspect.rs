@@ -26,8 +26,7 @@ pub(crate) fn inspect(args: Inspect, output: &Output) -> Result<u8> {
 
 /// Prints what happened, one line each.
 pub(crate) fn events(args: &Events, output: &Output) -> Result<u8> {
-    let mut client = connect()?;
-    let mut lines = client.stream(&format!("/v1/events?since={}&follow={}", args.since, args.follow))?;
+    let mut lines = connect()?.stream(&format!("/v1/events?since={}&follow={}", args.since, args.follow))?;
     loop {
         if output.json {
             match lines.next_line()? {
@@ -47,11 +46,10 @@ pub(crate) fn events(args: &Events, output: &Output) -> Result<u8> {
             outcome,
             ms,
             bytes,
-            detail,
             ..
         } = event;
         output.data(format!(
-            "{id}  {principal}  {sandbox}  {command}  {outcome}  {ms:.2} ms  {bytes} B  {detail}\n"
+            "{id}  {principal}  {sandbox}  {command}  {outcome}  {ms:.2} ms  {bytes} B\n"
         ))?;
     }
 }

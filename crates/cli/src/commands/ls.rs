@@ -27,6 +27,7 @@ fn text(list: &SandboxList) -> String {
     let rows = list.sandboxes.iter().map(|sandbox| {
         let state = match sandbox.state {
             SandboxState::Running => "running",
+            SandboxState::Latched => "latched",
             SandboxState::Dead => "dead",
         };
         vec![

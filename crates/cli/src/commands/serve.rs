@@ -14,6 +14,10 @@ pub(crate) fn serve(args: &Serve, output: &Output) -> Result<u8> {
     if args.detach {
         return daemon::detach(&place).map(|()| 0);
     }
+    if args.with_parent {
+        let bound = rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::TERM));
+        bound.map_err(|errno| CliError::io("binding to the parent process", &errno.into()))?;
+    }
     let result = run(place, args.background, output);
     if args.background
         && let Err(error) = &result
@@ -40,9 +44,7 @@ fn run(place: node::config::Place, background: bool, output: &Output) -> Result<
             say(&format!("deltabox: listening on {}\n", socket.display()));
         }
     };
-    node::serve(config, node::live::boxes(), ready)
-        .map(|()| 0)
-        .map_err(problem)
+    node::serve(config, ready).map(|()| 0).map_err(problem)
 }
 
 fn problem(error: NodeError) -> CliError {

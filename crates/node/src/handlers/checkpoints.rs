@@ -14,7 +14,7 @@ use timeline::command::{self, CheckpointLine, DiffLine, Revision};
 use timeline::{Command, Outcome};
 
 use super::{Answer, Asked, Body, Reply, Shared, mismatch};
-use crate::driver::Caller;
+use crate::auth::Caller;
 use crate::error::ApiError;
 
 /// `POST …/checkpoints`.

@@ -1,5 +1,7 @@
 //! Start commands, follow their output, feed and signal them.
 
+use std::time::Duration;
+
 use api::{
     Base64, Code, ExecRequest, ExecStarted, ExecState, Frame, Position, Problem, ResizeRequest, SignalRequest,
     StdinQuery,
@@ -14,7 +16,7 @@ use timeline::output::{self, ExecEvent};
 use timeline::{Command, Outcome};
 
 use super::{Answer, Asked, Body, Reply, Shared, exec_id, mismatch};
-use crate::driver::Caller;
+use crate::auth::Caller;
 use crate::error::ApiError;
 use crate::stream;
 
@@ -152,7 +154,11 @@ fn position(position: output::Position) -> Position {
     }
 }
 
-/// `POST …/execs/{exec}/stdin`.
+/// How long a writer waits when the command does not read: there is no event for "it has read some". The caller's
+/// connection, when it closes, ends the waiting.
+const INPUT_FULL_WAIT: Duration = Duration::from_millis(20);
+
+/// `POST …/execs/{exec}/stdin`: answers when the bytes were taken, so that a fast writer has the pace of its reader.
 pub async fn stdin(
     State(node): Shared,
     caller: Caller,
@@ -161,17 +167,18 @@ pub async fn stdin(
     bytes: Bytes,
 ) -> Result<StatusCode, ApiError> {
     let exec = exec_id(&exec)?;
-    done(
-        &node,
-        &caller,
-        &name,
-        Command::Stdin {
+    let bytes = Vec::from(bytes);
+    loop {
+        let command = Command::Stdin {
             exec,
-            bytes: bytes.into(),
+            bytes: bytes.clone(),
             close: query.close,
-        },
-    )
-    .await
+        };
+        match done(&node, &caller, &name, command).await {
+            Err(ApiError(problem)) if problem.code == Code::Busy => tokio::time::sleep(INPUT_FULL_WAIT).await,
+            other => return other,
+        }
+    }
 }
 
 /// `POST …/execs/{exec}/resize`.

@@ -8,7 +8,7 @@ use axum::response::{IntoResponse, Response};
 use timeline::{Command, Outcome};
 
 use super::{Asked, Shared, mismatch};
-use crate::driver::Caller;
+use crate::auth::Caller;
 use crate::error::ApiError;
 
 /// `GET …/files?path=`.

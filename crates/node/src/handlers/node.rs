@@ -1,13 +1,13 @@
 //! The daemon itself: version, health, events.
 
-use api::{Health, Version};
+use api::{Event, Health, Version};
 use axum::extract::State;
 use axum::response::Response;
 use serde::Deserialize;
 use tokio::sync::mpsc;
 
 use super::{Asked, Reply, Shared};
-use crate::driver::Caller;
+use crate::auth::Caller;
 use crate::stream;
 
 /// `GET /v1/version`; answers whatever the caller's version.
@@ -40,24 +40,48 @@ pub struct EventsQuery {
 
 /// `GET /v1/events`: one line per event.
 pub async fn events(State(node): Shared, caller: Caller, Asked(query): Asked<EventsQuery>) -> Response {
-    let (past, mut coming) = node.events.watch(query.since);
     let (sender, receiver) = mpsc::channel(16);
+    let mut more = node.events.watch();
+    let mut since = query.since;
     tokio::spawn(async move {
-        for event in past.iter().filter(|event| event.tenant == caller.tenant.0) {
-            if sender.send(stream::line(event)).await.is_err() {
+        loop {
+            // Seen before it is read: what comes while we read wakes us again.
+            let last = !*more.borrow_and_update() || !query.follow;
+            for event in node.events.since(since) {
+                since = event.sequence;
+                if event.tenant == caller.tenant && sender.send(stream::line(&wire(event))).await.is_err() {
+                    return;
+                }
+            }
+            if last {
                 return;
             }
-        }
-        while query.follow {
-            let event = tokio::select! {
-                event = coming.recv() => event,
-                () = sender.closed() => None,
+            let woken = tokio::select! {
+                woken = more.changed() => woken.is_ok(),
+                () = sender.closed() => false,
             };
-            let Some(event) = event else { return };
-            if event.tenant == caller.tenant.0 && sender.send(stream::line(&event)).await.is_err() {
+            if !woken {
                 return;
             }
         }
     });
     stream::lines(receiver)
+}
+
+#[expect(
+    clippy::cast_precision_loss,
+    reason = "milliseconds for people; exact up to centuries"
+)]
+fn wire(event: timeline::events::Event) -> Event {
+    Event {
+        id: event.sequence,
+        at_ms: event.at_ms,
+        tenant: event.tenant.0,
+        principal: event.principal.0,
+        sandbox: event.sandbox.to_string(),
+        command: event.command,
+        outcome: event.outcome.to_owned(),
+        ms: event.micros as f64 / 1e3,
+        bytes: event.bytes,
+    }
 }

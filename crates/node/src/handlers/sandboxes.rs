@@ -7,12 +7,12 @@ use axum::response::{IntoResponse, Response};
 use image::SandboxId;
 use serde::Deserialize;
 use timeline::command::Revision;
-use timeline::{Command, Outcome};
+use timeline::{BoxState, Command, Outcome};
 
 use super::{Answer, Asked, Body, Reply, Shared, mismatch};
-use crate::driver::{Birth, Caller, ImageSource};
+use crate::auth::Caller;
 use crate::error::ApiError;
-use crate::live::Entry;
+use crate::live::{Birth, Entry, ImageSource};
 
 /// Longest name of a sandbox.
 pub const NAME_BYTES_MAX: usize = 63;
@@ -90,19 +90,20 @@ pub async fn inspect(
 
 fn wire(entry: &Entry) -> Sandbox {
     let summary = entry.summary();
+    let state = match summary.state {
+        BoxState::Running => SandboxState::Running,
+        BoxState::Latched(_) => SandboxState::Latched,
+        BoxState::Died | BoxState::Removed => SandboxState::Dead,
+    };
     Sandbox {
         id: entry.id.to_string(),
         name: entry.name.clone(),
         tenant: entry.tenant.0.clone(),
-        state: if summary.alive {
-            SandboxState::Running
-        } else {
-            SandboxState::Dead
-        },
+        state,
         image: entry.image.clone(),
         created_ms: entry.created_ms,
-        head: summary.head,
-        checkpoint_count: summary.checkpoint_count,
+        head: summary.head.map(|id| id.to_string()),
+        checkpoint_count: u32::try_from(summary.checkpoint_count).unwrap_or(u32::MAX),
         process_count: summary.process_count,
         history_bytes: summary.history_bytes,
     }

@@ -1,0 +1,130 @@
+//! A daemon for tests: the real program in a state directory of its own. Dropping it takes everything down and checks
+//! that nothing stays: no mount, no process, no directory.
+
+use std::io::{BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+static COUNT: AtomicU32 = AtomicU32::new(0);
+
+pub(crate) struct Daemon {
+    child: Child,
+    pub(crate) state: PathBuf,
+}
+
+/// What a command printed and how it ended.
+#[derive(Debug)]
+pub(crate) struct Said {
+    pub(crate) out: String,
+    pub(crate) err: String,
+    pub(crate) code: i32,
+}
+
+impl Daemon {
+    /// `None`, with the reason on standard error, where there is no daemon to be had.
+    pub(crate) fn start() -> Option<Self> {
+        if !rustix::process::geteuid().is_root() {
+            eprintln!("skipped: the daemon must be root");
+            return None;
+        }
+        let number = COUNT.fetch_add(1, Ordering::Relaxed);
+        let state = std::env::temp_dir().join(format!("deltabox-test-{}-{number}", std::process::id()));
+        std::fs::create_dir(&state).unwrap();
+        let mut command = program(&state);
+        command
+            .args(["serve", "--background", "--with-parent"])
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let mut said = String::new();
+        BufReader::new(child.stdout.take().unwrap())
+            .read_line(&mut said)
+            .unwrap();
+        assert_eq!(said, "ready\n");
+        Some(Self { child, state })
+    }
+
+    /// Runs the command line.
+    pub(crate) fn run(&self, args: &[&str]) -> Said {
+        said(&program(&self.state).args(args).stdin(Stdio::null()).output().unwrap())
+    }
+
+    /// Runs the command line with something to read.
+    pub(crate) fn feed(&self, args: &[&str], input: &[u8]) -> Said {
+        let mut command = program(&self.state);
+        command
+            .args(args)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let mut stdin = child.stdin.take().unwrap();
+        let input = input.to_vec();
+        // A command that does not read must not keep the test from reading what it says.
+        let feeder = std::thread::spawn(move || drop(stdin.write_all(&input)));
+        let output = child.wait_with_output().unwrap();
+        feeder.join().unwrap();
+        said(&output)
+    }
+
+    /// Runs the command line and expects it to succeed; gives standard output.
+    #[track_caller]
+    pub(crate) fn ok(&self, args: &[&str]) -> String {
+        let said = self.run(args);
+        assert_eq!(said.code, 0, "{args:?}: {said:?}");
+        said.out
+    }
+
+    /// The same with `--json`.
+    #[track_caller]
+    pub(crate) fn json(&self, args: &[&str]) -> serde_json::Value {
+        let mut all = vec!["--json"];
+        all.extend(args);
+        let text = self.ok(&all);
+        serde_json::from_str(&text).unwrap_or_else(|error| panic!("{args:?}: {error}: {text}"))
+    }
+
+    /// The command line, to be started otherwise.
+    pub(crate) fn program(&self) -> Command {
+        program(&self.state)
+    }
+
+    pub(crate) fn socket(&self) -> PathBuf {
+        self.state.join("deltabox.sock")
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        let pid = rustix::process::Pid::from_child(&self.child);
+        rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+        let status = self.child.wait().unwrap();
+        let mounts = std::fs::read_to_string("/proc/self/mounts").unwrap();
+        let left: Vec<&str> = mounts
+            .lines()
+            .filter(|line| line.contains(&*self.state.to_string_lossy()))
+            .collect();
+        let socket = self.socket().exists();
+        std::fs::remove_dir_all(&self.state).unwrap();
+        if !std::thread::panicking() {
+            assert!(status.success(), "the daemon ended with {status}");
+            assert!(left.is_empty(), "mounts are left: {left:?}");
+            assert!(!socket, "the socket is left");
+        }
+    }
+}
+
+fn program(state: &Path) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_deltabox"));
+    command.env("DELTABOX_STATE", state).env_remove("DELTABOX_HOST");
+    command
+}
+
+fn said(output: &Output) -> Said {
+    Said {
+        out: String::from_utf8_lossy(&output.stdout).into_owned(),
+        err: String::from_utf8_lossy(&output.stderr).into_owned(),
+        code: output.status.code().unwrap_or(-1),
+    }
+}

@@ -1,0 +1,186 @@
+//! Memory steps: break, ranges, protections, dropped and written pages. Pages travel through the staging window and
+//! are written by the process itself; what it may not write is written from outside.
+
+use image::memory::{AddressSpace, Backing, Mapping, Slot};
+use linux::SysError;
+
+use crate::error::EngineError;
+use crate::fault::Faults;
+use crate::plan::MemoryPlan;
+use crate::remote::{self, Batch, STAGED_PAGE_COUNT};
+use crate::tracee::{Space, StoppedThread};
+
+/// Puts the memory of one process to `target`; the number of pages written.
+pub(crate) fn apply(
+    space: &mut Space,
+    thread: &mut StoppedThread,
+    plan: &MemoryPlan,
+    target: &AddressSpace,
+    faults: &Faults,
+) -> Result<u64, EngineError> {
+    ranges(space, thread, plan, target, faults)?;
+    let mut count = 0;
+    if !faults.skips("pages") {
+        count = write_pages(space, thread, &plan.write, target)?;
+    }
+    Ok(count)
+}
+
+fn ranges(
+    space: &mut Space,
+    thread: &mut StoppedThread,
+    plan: &MemoryPlan,
+    target: &AddressSpace,
+    faults: &Faults,
+) -> Result<(), EngineError> {
+    let mut batch = Batch::new(&space.annex);
+    let mut checks: Vec<(usize, &'static str, String)> = Vec::new();
+    if let Some(brk) = plan.brk.filter(|_| !faults.skips("brk")) {
+        checks.push((batch.call(libc::SYS_brk, [brk, 0, 0, 0, 0, 0]), "brk", format!("{brk:x}")));
+    }
+    if !faults.skips("vmas") {
+        for (start, end) in &plan.unmap {
+            let call = batch.call(libc::SYS_munmap, [*start, end - start, 0, 0, 0, 0]);
+            checks.push((call, "munmap", format!("{start:x}-{end:x}")));
+        }
+        for mapping in &plan.map {
+            for (call, name) in map(&mut batch, mapping)? {
+                checks.push((call, name, format!("{:x}-{:x}", mapping.start, mapping.end)));
+            }
+            if batch.is_nearly_full() {
+                flush(space, thread, &mut batch, &mut checks)?;
+            }
+        }
+    }
+    if !faults.skips("prot") {
+        for (start, end, prot) in &plan.protect {
+            let call = batch.call(libc::SYS_mprotect, [*start, end - start, u64::from(*prot), 0, 0, 0]);
+            checks.push((call, "mprotect", format!("{start:x}-{end:x}")));
+            if batch.is_nearly_full() {
+                flush(space, thread, &mut batch, &mut checks)?;
+            }
+        }
+    }
+    if !faults.skips("absent") {
+        for (start, end) in &plan.drop {
+            let advice = libc::MADV_DONTNEED as u64;
+            let call = batch.call(libc::SYS_madvise, [*start, end - start, advice, 0, 0, 0]);
+            checks.push((call, "MADV_DONTNEED", format!("{start:x}-{end:x}")));
+            if batch.is_nearly_full() {
+                flush(space, thread, &mut batch, &mut checks)?;
+            }
+        }
+    }
+    flush(space, thread, &mut batch, &mut checks)?;
+    if plan.brk.is_some() && !faults.skips("brk") {
+        let mut check = Batch::new(&space.annex);
+        let call = check.call(libc::SYS_brk, [0; 6]);
+        let brk = remote::run(&space.annex, thread, &check)?.expect(call, "brk", "")?;
+        if u64::from_ne_bytes(brk.to_ne_bytes()) != target.brk {
+            return Err(SysError::new("brk", format!("{:x}", target.brk), libc::ENOMEM).into());
+        }
+    }
+    Ok(())
+}
+
+fn flush(
+    space: &Space,
+    thread: &mut StoppedThread,
+    batch: &mut Batch,
+    checks: &mut Vec<(usize, &'static str, String)>,
+) -> Result<(), EngineError> {
+    if batch.is_empty() {
+        return Ok(());
+    }
+    let results = remote::run(&space.annex, thread, batch)?;
+    for (call, name, object) in checks.drain(..) {
+        results.expect(call, name, object)?;
+    }
+    *batch = Batch::new(&space.annex);
+    Ok(())
+}
+
+/// Adds the calls that make one mapping again, with its final protection from the start.
+fn map(batch: &mut Batch, mapping: &Mapping) -> Result<Vec<(usize, &'static str)>, EngineError> {
+    let length = mapping.end - mapping.start;
+    let prot = u64::from(mapping.prot);
+    let sharing = if mapping.shared { libc::MAP_SHARED } else { libc::MAP_PRIVATE };
+    let base = (sharing | libc::MAP_FIXED) as u64;
+    match &mapping.backing {
+        Backing::Anonymous => {
+            let flags = base | (libc::MAP_ANONYMOUS | libc::MAP_NORESERVE) as u64;
+            Ok(vec![(batch.call(libc::SYS_mmap, [mapping.start, length, prot, flags, u64::MAX, 0]), "mmap")])
+        }
+        Backing::File { path, offset, .. } => {
+            let writable = mapping.shared && mapping.prot & 2 != 0;
+            let access = if writable { libc::O_RDWR } else { libc::O_RDONLY } | libc::O_CLOEXEC;
+            let path = batch.path(path);
+            let at = u64::from_ne_bytes(i64::from(libc::AT_FDCWD).to_ne_bytes());
+            let open = batch.call_with(libc::SYS_openat, [at, path, access as u64, 0, 0, 0], linux::batch::SAVE);
+            let map = batch.call_with(
+                libc::SYS_mmap,
+                [mapping.start, length, prot, base, 0, *offset],
+                linux::batch::SAVED_AS_FIFTH,
+            );
+            let close = batch.call_with(libc::SYS_close, [0; 6], linux::batch::SAVED_AS_FIRST);
+            Ok(vec![(open, "open"), (map, "mmap"), (close, "close")])
+        }
+        Backing::Shared { .. } | Backing::Special => Err(EngineError::Torn("a mapping of shared memory was planned".to_owned())),
+    }
+}
+
+/// Writes pages through the staging window, a windowful at a time.
+fn write_pages(
+    space: &Space,
+    thread: &mut StoppedThread,
+    pages: &[u64],
+    target: &AddressSpace,
+) -> Result<u64, EngineError> {
+    let mut own: Vec<u64> = Vec::with_capacity(pages.len());
+    let mut at = 0;
+    for page in pages {
+        let address = page * 4096;
+        while at < target.mappings.len() && target.mappings[at].end <= address {
+            at += 1;
+        }
+        if target.mappings.get(at).is_some_and(|m| m.start <= address && m.prot & 2 != 0) {
+            own.push(*page);
+        } else {
+            write_from_outside(space, *page, target.pages.get(*page))?;
+        }
+    }
+    // Two halves of the window: while the process copies one, we fill the other.
+    let half = (STAGED_PAGE_COUNT / 2).min(own.len().div_ceil(4).max(64));
+    let chunks: Vec<&[u64]> = own.chunks(half).collect();
+    for (number, chunk) in chunks.iter().enumerate() {
+        let first = (number % 2) * (STAGED_PAGE_COUNT / 2);
+        if number == 0 {
+            stage(space, chunk, first, target);
+        }
+        let mut batch = Batch::new(&space.annex);
+        let addresses: Vec<u64> = chunk.iter().map(|page| page * 4096).collect();
+        batch.scatter(&addresses, first);
+        remote::start(&space.annex, thread, &batch)?;
+        if let Some(next) = chunks.get(number + 1) {
+            stage(space, next, ((number + 1) % 2) * (STAGED_PAGE_COUNT / 2), target);
+        }
+        let results = remote::finish(&space.annex, thread, &batch)?;
+        for index in results.unreadable {
+            let page = chunk[index - first];
+            write_from_outside(space, page, target.pages.get(page))?;
+        }
+    }
+    Ok(pages.len() as u64)
+}
+
+fn stage(space: &Space, pages: &[u64], first: usize, target: &AddressSpace) {
+    for (i, page) in pages.iter().enumerate() {
+        let bytes = target.pages.get(*page).bytes().expect("only pages that hold something are written");
+        space.annex.stage_page(first + i, bytes);
+    }
+}
+
+fn write_from_outside(space: &Space, page: u64, slot: &Slot) -> Result<(), EngineError> {
+    let bytes = slot.bytes().expect("only pages that hold something are written");
+    Ok(linux::process_vm::write_forced(&space.memory, page * 4096, bytes)?)
+}

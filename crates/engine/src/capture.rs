@@ -1,0 +1,495 @@
+//! Live state into plain data, while the box stands still. Refuses by name what cannot be captured before it has
+//! changed anything; the bytes of pages are copied by the process itself into its staging window and kept after the
+//! thaw.
+
+pub(crate) mod fds;
+pub(crate) mod memory;
+pub(crate) mod threads;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use image::fd::Inode;
+use image::memory::{AddressSpace, Backing, Mapping, PageIndex};
+use image::process::{Lasting, Process};
+use image::signal::{Action, Queued};
+use image::timer::{Armed, PosixTimer};
+use linux::{SysError, procfs, ptrace};
+
+use crate::DirtySource;
+use crate::error::EngineError;
+use crate::fault::Faults;
+use crate::freeze::Stopped;
+use crate::remote::{self, Annex, Batch, Results, Room, STAGED_PAGE_COUNT};
+use crate::tracee::{LiveProcess, Space};
+use crate::unsupported::Subject;
+use fds::{Objects, Sources};
+use memory::Found;
+
+/// One process as it was found, before the bytes of its pages are kept.
+#[derive(Debug)]
+pub(crate) struct Observed {
+    /// Everything but `memory.pages`, which still is the index of the last capture.
+    pub(crate) process: Process,
+    /// What changed in memory.
+    pub(crate) found: Found,
+    /// Pages in the staging window: page number, staged index.
+    pub(crate) staged: Vec<(u64, usize)>,
+    /// Pages that were copied at once (unreadable to the process itself, or more than the window holds).
+    pub(crate) copied: Vec<(u64, [u8; 4096])>,
+}
+
+/// What a process answers about itself.
+#[derive(Debug)]
+struct Asked {
+    actions: Room,
+    itimers: Room,
+    limits: Room,
+    brk: usize,
+    timers: Vec<(PosixTimer, Room, usize)>,
+    thread: threads::Asked,
+    thread_first: usize,
+}
+
+const LIMIT_COUNT: usize = 16;
+
+/// How one observation is made.
+#[derive(Debug)]
+pub(crate) struct Manner<'a> {
+    pub(crate) dirty: DirtySource,
+    /// Copy the bytes of changed pages.
+    pub(crate) bytes: bool,
+    pub(crate) faults: &'a Faults,
+    /// The scheduler's clock, for what is left of waits.
+    pub(crate) now_ns: Option<u64>,
+}
+
+/// Makes sure that a process has an annex, and that it is the one of the program it runs now.
+pub(crate) fn settle_in(process: &mut LiveProcess, stopped: &mut Stopped, manner: &Manner<'_>) -> Result<(), EngineError> {
+    let mut text = Vec::new();
+    if let Some(space) = &process.space {
+        procfs::read_from_start(&space.maps, &mut text)?;
+        if !text.is_empty() {
+            return Ok(());
+        }
+        process.space = None;
+        for thread in process.threads.values_mut() {
+            thread.trampoline = None;
+        }
+    }
+    let maps = process.dir.file("maps", false)?;
+    let memory = process.dir.file("mem", true)?;
+    let pagemap = process.dir.file("pagemap", false)?;
+    procfs::read_from_start(&maps, &mut text)?;
+    if text.is_empty() {
+        return Err(SysError::new("read", format!("/proc/{}/maps", process.host_pid), libc::ESRCH).into());
+    }
+    let exe = process.dir.stat("exe")?;
+    let program = Inode { device: exe.st_dev, number: exe.st_ino };
+    let thread = any_thread(process, stopped)?;
+    let track = manner.dirty == DirtySource::Scan;
+    let (annex, uffd) = remote::install(thread, &process.pidfd, &memory, &text, track)?;
+    let mut space = Space { maps, memory, pagemap, annex, uffd, registered: Vec::new(), pages: PageIndex::default(), program };
+    let own = space.annex.range();
+    let mappings = memory::mappings(&text, &own, &mut |_| 0);
+    memory::register(&mut space, &mappings, true)?;
+    process.space = Some(space);
+    Ok(())
+}
+
+/// A stopped thread of `process`; its leader where that is one.
+pub(crate) fn any_thread<'a>(
+    process: &LiveProcess,
+    stopped: &'a mut Stopped,
+) -> Result<&'a mut crate::tracee::StoppedThread, EngineError> {
+    let tid = process
+        .threads
+        .keys()
+        .copied()
+        .filter(|tid| stopped.contains_key(tid))
+        .min_by_key(|tid| (*tid != process.host_pid, *tid))
+        .ok_or_else(|| SysError::new("capture", format!("pid {}: no thread stands still", process.pid), libc::ESRCH))?;
+    Ok(stopped.get_mut(&tid).expect("filtered for it"))
+}
+
+/// The lines of `status` that a living process cannot take back.
+fn rights(status: &[u8]) -> Vec<u8> {
+    const KEYS: [&[u8]; 12] = [
+        b"Uid:", b"Gid:", b"Groups:", b"CapInh:", b"CapPrm:", b"CapEff:", b"CapBnd:", b"CapAmb:", b"NoNewPrivs:",
+        b"Seccomp:", b"Seccomp_filters:", b"Kthread:",
+    ];
+    let lines = status.split(|b| *b == b'\n').filter(|line| KEYS.iter().any(|key| line.starts_with(key)));
+    lines.collect::<Vec<_>>().join(&b'\n')
+}
+
+fn last_number(status: &[u8], key: &str) -> Option<u32> {
+    procfs::field(status, key)?.split_ascii_whitespace().last()?.parse().ok()
+}
+
+/// Observes one process whose threads all stand still.
+#[expect(clippy::too_many_lines, reason = "one pass in the order in which the process and we work side by side")]
+pub(crate) fn observe(
+    live: &mut BTreeMap<i32, LiveProcess>,
+    host_pid: i32,
+    stopped: &mut Stopped,
+    objects: &mut Objects,
+    cache: &mut crate::content::Cache,
+    manner: &Manner<'_>,
+    parents: &BTreeMap<i32, u32>,
+) -> Result<Observed, EngineError> {
+    settle_in(live.get_mut(&host_pid).expect("a known process"), stopped, manner)?;
+    let mut process = live.remove(&host_pid).expect("a known process");
+    let result = observe_known(&mut process, live, stopped, objects, cache, manner, parents);
+    live.insert(host_pid, process);
+    result
+}
+
+fn observe_known(
+    process: &mut LiveProcess,
+    others: &BTreeMap<i32, LiveProcess>,
+    stopped: &mut Stopped,
+    objects: &mut Objects,
+    cache: &mut crate::content::Cache,
+    manner: &Manner<'_>,
+    parents: &BTreeMap<i32, u32>,
+) -> Result<Observed, EngineError> {
+    let subject = Subject::of(process);
+    let mut text = Vec::new();
+    let mut space = process.space.take().expect("settled in");
+    procfs::read_from_start(&space.maps, &mut text)?;
+    let own = space.annex.range();
+    let mut names: Vec<(Inode, Vec<u8>, u64, u64)> = Vec::new();
+    let mut mappings = memory::mappings(&text, &own, &mut |line| {
+        let inode = Inode { device: rustix::fs::makedev(line.device.0, line.device.1), number: line.inode };
+        names.iter().position(|(known, ..)| *known == inode).map_or_else(
+            || {
+                names.push((inode, line.name.to_vec(), line.start, line.end));
+                u32::try_from(names.len() - 1).expect("fewer mappings than that")
+            },
+            |at| u32::try_from(at).expect("fewer mappings than that"),
+        )
+    });
+    let found = match manner.dirty {
+        DirtySource::Scan => memory::scan(&space, &mappings, manner.bytes)?,
+        DirtySource::Compare => memory::all_present(&space, &mappings)?,
+    };
+    let mut sources = Sources { live: others, cache, faults: manner.faults };
+    adopt_shared(process, &mut mappings, &names, &found, objects, &mut sources)?;
+
+    // First batch: pages and the process itself, while we look at its descriptors.
+    let thread_tid = any_thread(process, stopped)?.host_tid;
+    let timers = read_timers(process)?;
+    let mut batch = Batch::new(&space.annex);
+    let asked = ask(&mut batch, timers);
+    let (staged, rest) = plan_copies(&found, &mappings, manner);
+    let addresses: Vec<u64> = staged.iter().map(|(page, _)| page * 4096).collect();
+    if !addresses.is_empty() {
+        batch.gather(&addresses, 0);
+    }
+    let thread = stopped.get_mut(&thread_tid).expect("stands still");
+    remote::start(&space.annex, thread, &batch)?;
+    let mut status = Vec::new();
+    let looked = process.dir.read("status", &mut status).map_err(EngineError::from).and_then(|()| fds::look(process, &subject));
+    let results = remote::finish(&space.annex, thread, &batch)?;
+    let mut seen = looked?;
+    let answers = Answers::collect(&space.annex, &asked, &results, manner.faults)?;
+    let copied = copy_rest(&space, thread, &staged, &results, &rest)?;
+    // Threads keep their answers in the window until they are read: one at a time.
+    let pending: Vec<Queued> = ptrace::peek_signals(thread_tid, true)?.into_iter().map(Queued).collect();
+    let mut images = Vec::new();
+    let mut next_trampoline = process.next_trampoline;
+    for (tid, live_thread) in &mut process.threads {
+        let Some(thread) = stopped.get_mut(tid) else { continue };
+        let asked = if *tid == thread_tid {
+            threads::answered(&results, asked.thread_first)?;
+            asked.thread
+        } else {
+            let mut batch = Batch::new(&space.annex);
+            let own = threads::ask(&mut batch);
+            let results = remote::run(&space.annex, thread, &batch)?;
+            threads::answered(&results, 0)?;
+            own
+        };
+        let mut free = || {
+            next_trampoline = (next_trampoline + 1) % remote::TRAMPOLINE_COUNT;
+            next_trampoline
+        };
+        images.push(threads::capture(&mut space, live_thread, thread, &pending, asked, manner.now_ns, &mut free)?);
+    }
+    process.next_trampoline = next_trampoline;
+    images.sort_by_key(|thread| (thread.tid != process.pid, thread.tid));
+    // Second batch: what only the process knows of its descriptors.
+    let mut batch = Batch::new(&space.annex);
+    fds::ask(&mut batch, &mut seen);
+    let slots = if batch.is_empty() {
+        Vec::new()
+    } else {
+        let thread = stopped.get_mut(&thread_tid).expect("stands still");
+        let results = remote::run(&space.annex, thread, &batch)?;
+        objects.add(&mut sources, process, &space.annex, &seen, &results, &subject)?
+    };
+    let cwd_stat = process.dir.stat("cwd")?;
+    let group_stop = process.threads.keys().any(|tid| stopped.get(tid).is_some_and(|t| t.group_stop));
+    let parent_host: i32 = procfs::field(&status, "PPid").and_then(|v| v.parse().ok()).unwrap_or(0);
+    let image = Process {
+        pid: process.pid,
+        parent: parents.get(&parent_host).copied().unwrap_or(1),
+        group: last_number(&status, "NSpgid").unwrap_or(0),
+        comm: procfs::field(&status, "Name").unwrap_or("?").to_owned(),
+        lasting: Lasting {
+            start_ticks: process.start_ticks,
+            program: space.program,
+            rights: rights(&status),
+            session: last_number(&status, "NSsid").unwrap_or(0),
+        },
+        stopped: group_stop,
+        threads: images,
+        memory: AddressSpace { mappings: Arc::new(mappings), pages: space.pages.clone(), brk: answers.brk },
+        slots,
+        actions: Arc::new(answers.actions),
+        pending,
+        itimers: answers.itimers,
+        timers: answers.timers,
+        umask: procfs::field(&status, "Umask").and_then(|v| u32::from_str_radix(v, 8).ok()).unwrap_or(0o22),
+        cwd: (process.dir.link("cwd")?, Inode { device: cwd_stat.st_dev, number: cwd_stat.st_ino }),
+        limits: answers.limits,
+    };
+    process.space = Some(space);
+    Ok(Observed { process: image, found, staged, copied })
+}
+
+/// Gives mappings of shared memory their index in the whole image, and captures what they map.
+fn adopt_shared(
+    process: &LiveProcess,
+    mappings: &mut [Mapping],
+    names: &[(Inode, Vec<u8>, u64, u64)],
+    found: &Found,
+    objects: &mut Objects,
+    sources: &mut Sources<'_>,
+) -> Result<(), EngineError> {
+    if names.is_empty() {
+        return Ok(());
+    }
+    let mut indexes = Vec::with_capacity(names.len());
+    for (at, (_, name, start, end)) in names.iter().enumerate() {
+        let file = process.dir.file(&format!("map_files/{start:x}-{end:x}"), false)?;
+        let mut written = Vec::new();
+        for mapping in mappings.iter().filter(|m| matches!(m.backing, Backing::Shared { object, .. } if object as usize == at)) {
+            let Backing::Shared { offset, .. } = mapping.backing else { continue };
+            for (from, to) in &found.shared_written {
+                let (from, to) = ((*from).max(mapping.start), (*to).min(mapping.end));
+                let pages = (from..to.max(from)).step_by(4096);
+                written.extend(pages.map(|address| (address - mapping.start + offset) / 4096));
+            }
+        }
+        indexes.push(objects.memory(sources, &file, name, &written)?);
+    }
+    for mapping in mappings {
+        if let Backing::Shared { object, .. } = &mut mapping.backing {
+            *object = indexes[*object as usize];
+        }
+    }
+    Ok(())
+}
+
+fn read_timers(process: &LiveProcess) -> Result<Vec<PosixTimer>, EngineError> {
+    let mut text = Vec::new();
+    process.dir.read("timers", &mut text)?;
+    Ok(parse_timers(&text))
+}
+
+/// Parses `/proc/PID/timers` (proc(5)): four lines a timer.
+fn parse_timers(text: &[u8]) -> Vec<PosixTimer> {
+    let mut timers: Vec<PosixTimer> = Vec::new();
+    for line in String::from_utf8_lossy(text).lines() {
+        let Some((key, value)) = line.split_once(':') else { continue };
+        let value = value.trim();
+        if key == "ID" {
+            let id = value.parse().unwrap_or(-1);
+            timers.push(PosixTimer { id, clock: 0, signal: 0, notify: 0, tid: 0, value: 0, armed: Armed::default() });
+            continue;
+        }
+        let Some(timer) = timers.last_mut() else { continue };
+        match key {
+            "signal" => {
+                let (signal, word) = value.split_once('/').unwrap_or((value, "0"));
+                timer.signal = signal.parse().unwrap_or(0);
+                timer.value = u64::from_str_radix(word.trim_start_matches("0x"), 16).unwrap_or(0);
+            }
+            "notify" => {
+                let (how, whom) = value.split_once('/').unwrap_or((value, ""));
+                let by_thread = whom.starts_with("tid.");
+                timer.notify = match how {
+                    "signal" => libc::SIGEV_SIGNAL,
+                    "none" => libc::SIGEV_NONE,
+                    _ => libc::SIGEV_THREAD,
+                } | if by_thread { 4 } else { 0 };
+                timer.tid = whom.split_once('.').and_then(|(_, tid)| tid.parse().ok()).unwrap_or(0);
+            }
+            "ClockID" => timer.clock = value.parse().unwrap_or(0),
+            _ => {}
+        }
+    }
+    timers
+}
+
+fn ask(batch: &mut Batch, timers: Vec<PosixTimer>) -> Asked {
+    let thread_first = 0;
+    let thread = threads::ask(batch);
+    let (actions, itimers, limits) = (batch.room(64 * 32), batch.room(3 * 32), batch.room(LIMIT_COUNT * 16));
+    let brk = batch.call(libc::SYS_brk, [0; 6]);
+    for signal in 1..=64u64 {
+        batch.call(libc::SYS_rt_sigaction, [signal, 0, actions.address + (signal - 1) * 32, 8, 0, 0]);
+    }
+    for which in 0..3u64 {
+        batch.call(libc::SYS_getitimer, [which, itimers.address + which * 32, 0, 0, 0, 0]);
+    }
+    for resource in 0..LIMIT_COUNT as u64 {
+        batch.call(libc::SYS_prlimit64, [0, resource, 0, limits.address + resource * 16, 0, 0]);
+    }
+    let timers = timers
+        .into_iter()
+        .map(|timer| {
+            let room = batch.room(32);
+            let id = u64::from(timer.id.cast_unsigned());
+            let call = batch.call(libc::SYS_timer_gettime, [id, room.address, 0, 0, 0, 0]);
+            (timer, room, call)
+        })
+        .collect();
+    Asked { actions, itimers, limits, brk, timers, thread, thread_first }
+}
+
+struct Answers {
+    actions: Vec<Action>,
+    itimers: [Armed; 3],
+    limits: Vec<(u64, u64)>,
+    timers: Vec<PosixTimer>,
+    brk: u64,
+}
+
+fn words(bytes: &[u8]) -> Vec<u64> {
+    bytes.chunks_exact(8).map(|word| u64::from_ne_bytes(word.try_into().expect("eight bytes"))).collect()
+}
+
+impl Answers {
+    fn collect(annex: &Annex, asked: &Asked, results: &Results, _faults: &Faults) -> Result<Self, EngineError> {
+        let actions = words(&remote::answer(annex, asked.actions))
+            .chunks_exact(4)
+            .map(|w| Action { handler: w[0], flags: w[1], restorer: w[2], mask: w[3] })
+            .collect();
+        let itimers = words(&remote::answer(annex, asked.itimers));
+        let itimer = |at: usize| Armed {
+            interval_ns: itimers[at * 4] * 1_000_000_000 + itimers[at * 4 + 1] * 1000,
+            value_ns: itimers[at * 4 + 2] * 1_000_000_000 + itimers[at * 4 + 3] * 1000,
+        };
+        let limits = words(&remote::answer(annex, asked.limits)).chunks_exact(2).map(|w| (w[0], w[1])).collect();
+        let mut timers = Vec::with_capacity(asked.timers.len());
+        for (timer, room, call) in &asked.timers {
+            results.expect(*call, "timer_gettime", timer.id)?;
+            let w = words(&remote::answer(annex, *room));
+            let armed = Armed { interval_ns: w[0] * 1_000_000_000 + w[1], value_ns: w[2] * 1_000_000_000 + w[3] };
+            timers.push(PosixTimer { armed, ..timer.clone() });
+        }
+        let brk = results.expect(asked.brk, "brk", "a process")?;
+        Ok(Self {
+            actions,
+            itimers: [itimer(0), itimer(1), itimer(2)],
+            limits,
+            timers,
+            brk: u64::from_ne_bytes(brk.to_ne_bytes()),
+        })
+    }
+}
+
+/// Which pages the process copies itself (page number, staged index), and which are left to us.
+fn plan_copies(found: &Found, mappings: &[Mapping], manner: &Manner<'_>) -> (Vec<(u64, usize)>, Vec<u64>) {
+    if !manner.bytes || manner.faults.skips("pages") {
+        return (Vec::new(), Vec::new());
+    }
+    let mut staged = Vec::with_capacity(found.dirty.len().min(STAGED_PAGE_COUNT));
+    let mut rest = Vec::new();
+    let mut at = 0;
+    for address in &found.dirty {
+        while at < mappings.len() && mappings[at].end <= *address {
+            at += 1;
+        }
+        let readable = mappings.get(at).is_some_and(|m| m.start <= *address && m.prot & 1 != 0);
+        if readable && staged.len() < STAGED_PAGE_COUNT {
+            staged.push((address / 4096, staged.len()));
+        } else {
+            rest.push(*address);
+        }
+    }
+    (staged, rest)
+}
+
+/// Copies what the process could not, or what did not fit.
+fn copy_rest(
+    space: &Space,
+    thread: &crate::tracee::StoppedThread,
+    staged: &[(u64, usize)],
+    results: &Results,
+    rest: &[u64],
+) -> Result<Vec<(u64, [u8; 4096])>, EngineError> {
+    let mut copied = Vec::with_capacity(rest.len());
+    let unreadable = results.unreadable.iter().filter_map(|index| staged.get(*index)).map(|(page, _)| page * 4096);
+    let mut forced: Vec<u64> = unreadable.collect();
+    for chunk in rest.chunks(4096) {
+        let mut bytes = vec![0u8; chunk.len() * 4096];
+        if linux::process_vm::read_pages(thread.host_pid, chunk, &mut bytes).is_ok() {
+            for (address, page) in chunk.iter().zip(bytes.chunks_exact(4096)) {
+                copied.push((address / 4096, page.try_into().expect("a page")));
+            }
+        } else {
+            forced.extend_from_slice(chunk);
+        }
+    }
+    for address in forced {
+        let mut page = [0; 4096];
+        // A guard page or a hole past the end of a file: there is nothing to keep.
+        if linux::process_vm::read_forced(&space.memory, address, &mut page).is_ok() {
+            copied.push((address / 4096, page));
+        }
+    }
+    Ok(copied)
+}
+
+/// Fills the index of a process that runs again, so that its first checkpoint copies only what it has written since
+/// it was protected. What is read while being written is read again then.
+pub(crate) fn copy_in_background(host_pid: i32, space: &mut Space) -> Result<(), EngineError> {
+    let mut text = Vec::new();
+    procfs::read_from_start(&space.maps, &mut text)?;
+    let own = space.annex.range();
+    let mappings = memory::mappings(&text, &own, &mut |_| 0);
+    let present = memory::present(space, &mappings)?;
+    for chunk in present.chunks(256) {
+        let mut bytes = vec![0u8; chunk.len() * 4096];
+        if linux::process_vm::read_pages(host_pid, chunk, &mut bytes).is_ok() {
+            for (address, page) in chunk.iter().zip(bytes.chunks_exact(4096)) {
+                crate::keep(&mut space.pages, address / 4096, page.try_into().expect("a page"));
+            }
+            continue;
+        }
+        for address in chunk {
+            let mut page = [0; 4096];
+            if linux::process_vm::read_forced(&space.memory, *address, &mut page).is_ok() {
+                crate::keep(&mut space.pages, address / 4096, &page);
+            }
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn posix_timers_of_proc() {
+        let text = b"ID: 3\nsignal: 34/0000000000abcdef\nnotify: signal/tid.12\nClockID: 1\n";
+        let timers = parse_timers(text);
+        assert_eq!(timers.len(), 1);
+        let timer = &timers[0];
+        assert_eq!((timer.id, timer.signal, timer.value, timer.notify, timer.tid, timer.clock), (3, 34, 0xab_cdef, 4, 12, 1));
+    }
+}

@@ -1,0 +1,496 @@
+//! Descriptors: which slots refer to one open file description, and what each description is. What cannot be put back
+//! is refused here by name, before anything is touched. Duplicates are taken only while the box stands still.
+
+use std::collections::BTreeMap;
+use std::os::fd::{AsFd, OwnedFd};
+
+use image::fd::{Inode, Kind, Object, ObjectIndex, Pipe, Slot, Socket, Terminal, Watch};
+use image::timer::Armed;
+use linux::procfs;
+use linux::ptrace;
+use linux::unix_diag::{self, UnixDiag, UnixSocket};
+
+use crate::content::Cache;
+use crate::error::EngineError;
+use crate::fault::Faults;
+use crate::remote::{self, Annex, Batch, Results, Room};
+use crate::tracee::LiveProcess;
+use crate::unsupported::{Subject, refuse};
+
+/// What `stat` and the link say of a slot, before the process itself is asked.
+#[derive(Debug)]
+pub(crate) struct Seen {
+    number: u32,
+    inode: Inode,
+    rdev: u64,
+    link: Vec<u8>,
+    class: Class,
+    questions: Questions,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Class {
+    File,
+    Directory,
+    Memory,
+    Device,
+    Terminal,
+    Pipe,
+    Socket,
+    Event,
+    Timer,
+    Signal,
+    Epoll,
+}
+
+#[derive(Debug, Default)]
+struct Questions {
+    first: usize,
+    terminal: Option<(usize, Room, Room, Room)>,
+}
+
+/// Device numbers of devices without state: null, zero, full, random, urandom, tty.
+const PLAIN_DEVICES: [(u32, u32); 5] = [(1, 3), (1, 5), (1, 7), (1, 8), (1, 9)];
+
+/// Looks at each slot of a process.
+pub(crate) fn look(process: &LiveProcess, subject: &Subject) -> Result<Vec<Seen>, EngineError> {
+    let mut all = Vec::new();
+    for number in process.dir.numbers("fd")? {
+        let name = format!("fd/{number}");
+        let stat = process.dir.stat(&name)?;
+        let link = process.dir.link(&name)?;
+        let inode = Inode { device: stat.st_dev, number: stat.st_ino };
+        let class = classify(stat.st_mode, stat.st_rdev, &link)
+            .ok_or_else(|| refuse(subject, format!("fd {number}: {}", describe(stat.st_mode, stat.st_rdev, &link))))?;
+        all.push(Seen { number, inode, rdev: stat.st_rdev, link, class, questions: Questions::default() });
+    }
+    Ok(all)
+}
+
+fn classify(mode: u32, rdev: u64, link: &[u8]) -> Option<Class> {
+    use rustix::fs::FileType;
+    let device = (rustix::fs::major(rdev), rustix::fs::minor(rdev));
+    match FileType::from_raw_mode(mode) {
+        FileType::RegularFile if super::memory::is_memory_object(link) => Some(Class::Memory),
+        FileType::RegularFile if link.starts_with(b"/proc/") || link.starts_with(b"/sys/") => Some(Class::File),
+        FileType::RegularFile => Some(Class::File),
+        FileType::Directory => Some(Class::Directory),
+        FileType::CharacterDevice if PLAIN_DEVICES.contains(&device) => Some(Class::Device),
+        FileType::CharacterDevice if (136..=143).contains(&device.0) || device == (5, 0) => Some(Class::Terminal),
+        FileType::Fifo => Some(Class::Pipe),
+        FileType::Socket => Some(Class::Socket),
+        FileType::Unknown => match link {
+            b"anon_inode:[eventfd]" => Some(Class::Event),
+            b"anon_inode:[timerfd]" => Some(Class::Timer),
+            b"anon_inode:[signalfd]" => Some(Class::Signal),
+            b"anon_inode:[eventpoll]" => Some(Class::Epoll),
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
+fn describe(mode: u32, rdev: u64, link: &[u8]) -> String {
+    use rustix::fs::FileType;
+    match FileType::from_raw_mode(mode) {
+        FileType::CharacterDevice if rustix::fs::major(rdev) == 5 && rustix::fs::minor(rdev) == 2 => {
+            "master of a terminal".to_owned()
+        }
+        FileType::CharacterDevice => format!("device {}", String::from_utf8_lossy(link)),
+        _ => String::from_utf8_lossy(link).trim_start_matches("anon_inode:").trim_matches(['[', ']']).to_owned(),
+    }
+}
+
+/// Adds what only the process can answer about its slots.
+pub(crate) fn ask(batch: &mut Batch, seen: &mut [Seen]) {
+    const TCGETS2: u64 = 0x802c_542a;
+    const TIOCGWINSZ: u64 = 0x5413;
+    const TIOCGPGRP: u64 = 0x540f;
+    for slot in seen {
+        let fd = u64::from(slot.number);
+        slot.questions.first = batch.call(libc::SYS_fcntl, [fd, libc::F_GETFD as u64, 0, 0, 0, 0]);
+        batch.call(libc::SYS_fcntl, [fd, libc::F_GETFL as u64, 0, 0, 0, 0]);
+        if matches!(slot.class, Class::File | Class::Directory | Class::Memory) {
+            batch.call(libc::SYS_lseek, [fd, 0, libc::SEEK_CUR as u64, 0, 0, 0]);
+        }
+        if slot.class == Class::Terminal {
+            let (settings, size, foreground) = (batch.room(44), batch.room(8), batch.room(4));
+            let first = batch.call(libc::SYS_ioctl, [fd, TCGETS2, settings.address, 0, 0, 0]);
+            batch.call(libc::SYS_ioctl, [fd, TIOCGWINSZ, size.address, 0, 0, 0]);
+            batch.call(libc::SYS_ioctl, [fd, TIOCGPGRP, foreground.address, 0, 0, 0]);
+            slot.questions.terminal = Some((first, settings, size, foreground));
+        }
+    }
+}
+
+/// Everything that descriptors of the whole box refer to, being put together.
+#[derive(Debug, Default)]
+pub(crate) struct Objects {
+    /// Open file descriptions.
+    pub(crate) objects: Vec<Object>,
+    /// Host pid and slot through which each can be reached.
+    pub(crate) holders: Vec<(i32, u32)>,
+    by_inode: BTreeMap<(Class, Inode), Vec<ObjectIndex>>,
+    pub(crate) pipes: Vec<Pipe>,
+    pipe_ends: Vec<PipeEnds>,
+    pub(crate) sockets: Vec<Socket>,
+    socket_numbers: Vec<u64>,
+    pub(crate) terminals: Vec<Terminal>,
+    terminal_devices: Vec<u64>,
+    pub(crate) ghosts: Vec<(Inode, image::fd::Content)>,
+    pub(crate) shared: Vec<image::process::SharedMemory>,
+}
+
+#[derive(Debug, Default)]
+struct PipeEnds {
+    reader: Option<(i32, u32)>,
+    writer: Option<(i32, u32)>,
+    packets: bool,
+}
+
+/// The parts of the engine that a look at descriptors needs.
+#[derive(Debug)]
+pub(crate) struct Sources<'a> {
+    pub(crate) live: &'a BTreeMap<i32, LiveProcess>,
+    pub(crate) cache: &'a mut Cache,
+    pub(crate) faults: &'a Faults,
+}
+
+impl Objects {
+    /// Adds the slots of one process from its answers.
+    pub(crate) fn add(
+        &mut self,
+        sources: &mut Sources<'_>,
+        process: &LiveProcess,
+        annex: &Annex,
+        seen: &[Seen],
+        results: &Results,
+        subject: &Subject,
+    ) -> Result<Vec<Slot>, EngineError> {
+        let mut slots = Vec::with_capacity(seen.len());
+        for slot in seen {
+            let first = slot.questions.first;
+            let cloexec = results.expect(first, "F_GETFD", slot.number)? & i64::from(libc::FD_CLOEXEC) != 0;
+            let flags = u32::try_from(results.expect(first + 1, "F_GETFL", slot.number)?).expect("status flags");
+            let known = self.find(process, slot)?;
+            let object = match known {
+                Some(object) => object,
+                None => {
+                    let kind = self.kind(sources, process, annex, slot, flags, results, subject)?;
+                    let index = ObjectIndex::try_from(self.objects.len()).expect("fewer than 4 billion");
+                    self.objects.push(Object { flags, kind });
+                    self.holders.push((process.host_pid, slot.number));
+                    self.by_inode.entry((slot.class, slot.inode)).or_default().push(index);
+                    index
+                }
+            };
+            slots.push(Slot { number: slot.number, cloexec, object });
+        }
+        Ok(slots)
+    }
+
+    /// The description that `slot` shares, if it was met already.
+    fn find(&self, process: &LiveProcess, slot: &Seen) -> Result<Option<ObjectIndex>, EngineError> {
+        let Some(candidates) = self.by_inode.get(&(slot.class, slot.inode)) else { return Ok(None) };
+        for candidate in candidates {
+            let (pid, fd) = self.holders[*candidate as usize];
+            if ptrace::same_file(process.host_pid, slot.number, pid, fd)? {
+                return Ok(Some(*candidate));
+            }
+        }
+        Ok(None)
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "one call, from `add`, of what differs by kind")]
+    fn kind(
+        &mut self,
+        sources: &mut Sources<'_>,
+        process: &LiveProcess,
+        annex: &Annex,
+        slot: &Seen,
+        flags: u32,
+        results: &Results,
+        subject: &Subject,
+    ) -> Result<Kind, EngineError> {
+        let offset = || results.get(slot.questions.first + 2).unwrap_or(-1);
+        Ok(match slot.class {
+            Class::File => self.file(sources, process, slot, offset())?,
+            Class::Directory => Kind::File {
+                path: slot.link.clone(),
+                inode: slot.inode,
+                offset: offset(),
+                directory: true,
+                ghost: None,
+            },
+            Class::Memory => {
+                let file = process.dir.file(&format!("fd/{}", slot.number), false)?;
+                let object = self.memory(sources, &file, &slot.link, &[])?;
+                Kind::Memory { object, offset: offset() }
+            }
+            Class::Device => Kind::Device { path: slot.link.clone(), rdev: slot.rdev },
+            Class::Terminal => self.terminal(annex, slot, results),
+            Class::Pipe => Kind::Pipe { pipe: self.pipe(process, slot, flags) },
+            Class::Socket => self.socket(process, slot, subject)?,
+            Class::Event | Class::Timer | Class::Signal | Class::Epoll => {
+                let mut text = Vec::new();
+                process.dir.read(&format!("fdinfo/{}", slot.number), &mut text)?;
+                from_fdinfo(slot.class, &text)
+                    .ok_or_else(|| refuse(subject, format!("fd {}: {}", slot.number, describe(0, 0, &slot.link))))?
+            }
+        })
+    }
+
+    fn file(
+        &mut self,
+        sources: &mut Sources<'_>,
+        process: &LiveProcess,
+        slot: &Seen,
+        offset: i64,
+    ) -> Result<Kind, EngineError> {
+        const DELETED: &[u8] = b" (deleted)";
+        let (path, deleted) = match slot.link.strip_suffix(DELETED) {
+            Some(path) => (path.to_vec(), true),
+            None => (slot.link.clone(), false),
+        };
+        let ghost = if deleted && !sources.faults.skips("ghosts") {
+            let file = process.dir.file(&format!("fd/{}", slot.number), false)?;
+            let (inode, content) = sources.cache.capture(&file, &[])?;
+            let at = self.ghosts.iter().position(|(known, _)| *known == inode).unwrap_or_else(|| {
+                self.ghosts.push((inode, content));
+                self.ghosts.len() - 1
+            });
+            Some(u32::try_from(at).expect("fewer than 4 billion"))
+        } else {
+            None
+        };
+        Ok(Kind::File { path, inode: slot.inode, offset, directory: false, ghost })
+    }
+
+    /// The shared memory object behind an open file; captured at the first time it is met.
+    pub(crate) fn memory(
+        &mut self,
+        sources: &mut Sources<'_>,
+        file: &std::fs::File,
+        name: &[u8],
+        written: &[u64],
+    ) -> Result<u32, EngineError> {
+        let inode = crate::content::inode_of(file)?;
+        if let Some(at) = self.shared.iter().position(|known| known.inode == inode) {
+            if !written.is_empty() {
+                self.shared[at].content = sources.cache.capture(file, written)?.1;
+            }
+            return Ok(u32::try_from(at).expect("fewer than 4 billion"));
+        }
+        let (inode, content) = sources.cache.capture(file, written)?;
+        self.shared.push(image::process::SharedMemory { inode, name: name.to_vec(), content });
+        Ok(u32::try_from(self.shared.len() - 1).expect("fewer than 4 billion"))
+    }
+
+    fn terminal(&mut self, annex: &Annex, slot: &Seen, results: &Results) -> Kind {
+        let (first, settings, size, foreground) = slot.questions.terminal.expect("asked for each terminal");
+        let at = self.terminal_devices.iter().position(|known| *known == slot.rdev).unwrap_or_else(|| {
+            let group = remote::answer(annex, foreground);
+            let group = u32::from_ne_bytes(group.try_into().expect("four bytes"));
+            self.terminals.push(Terminal {
+                settings: results.get(first).map(|_| remote::answer(annex, settings)).unwrap_or_default(),
+                size: results.get(first + 1).map(|_| remote::answer(annex, size)).unwrap_or_default(),
+                foreground: if results.get(first + 2).is_ok() { group } else { 0 },
+            });
+            self.terminal_devices.push(slot.rdev);
+            self.terminals.len() - 1
+        });
+        let terminal = u32::try_from(at).expect("fewer than 4 billion");
+        Kind::Terminal { path: slot.link.clone(), rdev: slot.rdev, terminal }
+    }
+
+    fn pipe(&mut self, process: &LiveProcess, slot: &Seen, flags: u32) -> u32 {
+        let at = self.pipes.iter().position(|known| known.inode == slot.inode).unwrap_or_else(|| {
+            let path = if slot.link.starts_with(b"pipe:") { Vec::new() } else { slot.link.clone() };
+            self.pipes.push(Pipe { inode: slot.inode, path, capacity: 0, content: None });
+            self.pipe_ends.push(PipeEnds::default());
+            self.pipes.len() - 1
+        });
+        let end = Some((process.host_pid, slot.number));
+        let ends = &mut self.pipe_ends[at];
+        let access = i32::try_from(flags).unwrap_or(0) & libc::O_ACCMODE;
+        if access != libc::O_WRONLY {
+            ends.reader = end;
+        }
+        if access != libc::O_RDONLY {
+            ends.writer = end;
+            ends.packets |= flags & libc::O_DIRECT as u32 != 0;
+        }
+        u32::try_from(at).expect("fewer than 4 billion")
+    }
+
+    fn socket(&mut self, process: &LiveProcess, slot: &Seen, subject: &Subject) -> Result<Kind, EngineError> {
+        let duplicate = process.pidfd.duplicate(slot.number)?;
+        let (domain, kind) = unix_diag::domain_and_type(duplicate.as_fd())?;
+        if domain != libc::AF_UNIX {
+            let name = match domain {
+                libc::AF_INET => "IPv4",
+                libc::AF_INET6 => "IPv6",
+                libc::AF_NETLINK => "netlink",
+                libc::AF_PACKET => "packet",
+                libc::AF_VSOCK => "vsock",
+                _ => "unknown",
+            };
+            return Err(refuse(subject, format!("fd {}: {name} socket", slot.number)));
+        }
+        self.sockets.push(Socket { kind, peer: 0, queue: Vec::new(), shutdown: 0, outside: false });
+        self.socket_numbers.push(slot.inode.number);
+        let socket = u32::try_from(self.sockets.len() - 1).expect("fewer than 4 billion");
+        Ok(Kind::Socket { number: slot.inode.number, socket })
+    }
+
+    /// Once all processes are in: what waits in pipes and sockets whose both ends are inside.
+    pub(crate) fn fill(
+        &mut self,
+        live: &BTreeMap<i32, LiveProcess>,
+        diag: &mut Option<UnixDiag>,
+        init: i32,
+        faults: &Faults,
+    ) -> Result<(), EngineError> {
+        for (pipe, ends) in self.pipes.iter_mut().zip(&self.pipe_ends) {
+            fill_pipe(live, pipe, ends)?;
+            if faults.skips("pipes") {
+                pipe.content = None;
+            }
+        }
+        if self.sockets.is_empty() {
+            return Ok(());
+        }
+        if diag.is_none() {
+            *diag = Some(UnixDiag::of_process(init)?);
+        }
+        let known = diag.as_ref().expect("just made").sockets()?;
+        for index in 0..self.objects.len() {
+            let Kind::Socket { number, socket } = self.objects[index].kind else { continue };
+            let state = known.get(&number).copied().unwrap_or_default();
+            let holder = self.holders[index];
+            self.fill_socket(live, holder, number, socket as usize, state)?;
+            if faults.skips("sockets") {
+                self.sockets[socket as usize].queue.clear();
+                self.sockets[socket as usize].outside = true;
+            }
+        }
+        Ok(())
+    }
+
+    fn fill_socket(
+        &mut self,
+        live: &BTreeMap<i32, LiveProcess>,
+        (pid, fd): (i32, u32),
+        number: u64,
+        at: usize,
+        state: UnixSocket,
+    ) -> Result<(), EngineError> {
+        let process = &live[&pid];
+        let subject = Subject::of(process);
+        if state.listening || state.named {
+            let what = if state.listening { "listening unix socket" } else { "named unix socket" };
+            return Err(refuse(&subject, format!("fd {fd}: {what}")));
+        }
+        let inside = self.socket_numbers.contains(&state.peer);
+        let socket = &mut self.sockets[at];
+        socket.peer = state.peer;
+        socket.shutdown = state.shutdown;
+        socket.outside = state.peer != 0 && !inside;
+        if state.peer == 0 && number != 0 {
+            socket.peer = 0;
+        }
+        if !socket.outside {
+            let duplicate = process.pidfd.duplicate(fd)?;
+            socket.queue = unix_diag::peek(duplicate.as_fd(), socket.kind == libc::SOCK_STREAM)?
+                .ok_or_else(|| refuse(&subject, format!("fd {fd}: descriptors on their way through a unix socket")))?;
+        }
+        Ok(())
+    }
+}
+
+fn duplicate(live: &BTreeMap<i32, LiveProcess>, (pid, fd): (i32, u32)) -> Result<OwnedFd, EngineError> {
+    Ok(live[&pid].pidfd.duplicate(fd)?)
+}
+
+fn fill_pipe(live: &BTreeMap<i32, LiveProcess>, pipe: &mut Pipe, ends: &PipeEnds) -> Result<(), EngineError> {
+    let Some(end) = ends.reader.or(ends.writer) else { return Ok(()) };
+    let fd = duplicate(live, end)?;
+    pipe.capacity = linux::pipe::capacity(fd.as_fd())?;
+    if ends.reader.is_some() && (ends.writer.is_some() || !has_other_end(&fd)) {
+        pipe.content = Some(linux::pipe::content(fd.as_fd(), ends.packets)?);
+    }
+    Ok(())
+}
+
+/// Whether somebody outside the box holds the other end of a pipe.
+fn has_other_end(fd: &OwnedFd) -> bool {
+    use rustix::event::{PollFd, PollFlags, poll};
+    let mut fds = [PollFd::new(fd, PollFlags::IN)];
+    let zero = rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 };
+    let _count = poll(&mut fds, Some(&zero));
+    !fds[0].revents().intersects(PollFlags::HUP | PollFlags::ERR)
+}
+
+fn number(text: &[u8], key: &str, radix: u32) -> Option<u64> {
+    u64::from_str_radix(procfs::field(text, key)?, radix).ok()
+}
+
+fn timespec(text: &[u8], key: &str) -> Option<u64> {
+    let value = procfs::field(text, key)?;
+    let (seconds, nanoseconds) = value.trim_matches(['(', ')']).split_once(',')?;
+    Some(seconds.trim().parse::<u64>().ok()? * 1_000_000_000 + nanoseconds.trim().parse::<u64>().ok()?)
+}
+
+fn from_fdinfo(class: Class, text: &[u8]) -> Option<Kind> {
+    Some(match class {
+        Class::Event => Kind::Event {
+            count: number(text, "eventfd-count", 16)?,
+            semaphore: procfs::field(text, "eventfd-semaphore") == Some("1"),
+        },
+        Class::Timer => Kind::Timer {
+            clock: procfs::field(text, "clockid")?.parse().ok()?,
+            ticks: number(text, "ticks", 10)?,
+            settime_flags: u32::try_from(number(text, "settime flags", 8)?).ok()?,
+            armed: Armed { value_ns: timespec(text, "it_value")?, interval_ns: timespec(text, "it_interval")? },
+        },
+        Class::Signal => Kind::Signal { mask: number(text, "sigmask", 16)? },
+        Class::Epoll => {
+            let mut watches: Vec<Watch> =
+                text.split(|b| *b == b'\n').filter(|line| line.starts_with(b"tfd:")).filter_map(watch).collect();
+            watches.sort_unstable();
+            Kind::Epoll { watches }
+        }
+        _ => return None,
+    })
+}
+
+/// `tfd:        5 events:       19 data:  7f0000000005  pos:0 ino:1 sdev:d`
+fn watch(line: &[u8]) -> Option<Watch> {
+    let text = std::str::from_utf8(line).ok()?;
+    let after = |key: &str| text.split_once(key)?.1.split_ascii_whitespace().next();
+    Some(Watch {
+        fd: after("tfd:")?.parse().ok()?,
+        events: u32::from_str_radix(after("events:")?, 16).ok()?,
+        data: u64::from_str_radix(after("data:")?, 16).ok()?,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_epoll_set_with_a_fired_one_shot() {
+        let text = b"pos:\t0\nflags:\t02\nmnt_id:\t15\nino:\t1057\ntfd:        7 events: c0000000 data:         7b  pos:0 ino:421 sdev:f\n";
+        let kind = from_fdinfo(Class::Epoll, text);
+        assert_eq!(kind, Some(Kind::Epoll { watches: vec![Watch { fd: 7, events: 0xc000_0000, data: 0x7b }] }));
+    }
+
+    #[test]
+    fn a_timer() {
+        let text = b"clockid: 1\nticks: 2\nsettime flags: 01\nit_value: (0, 49406829)\nit_interval: (1, 0)\n";
+        let Some(Kind::Timer { ticks, armed, settime_flags, .. }) = from_fdinfo(Class::Timer, text) else { panic!() };
+        assert_eq!((ticks, settime_flags), (2, 1));
+        assert_eq!(armed, Armed { value_ns: 49_406_829, interval_ns: 1_000_000_000 });
+    }
+}

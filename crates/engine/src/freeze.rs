@@ -1,0 +1,312 @@
+//! Stops the tasks of a box and proves that none is left running. Never sends a signal, never uses `PTRACE_ATTACH`;
+//! dropping what it returns lets every task go on where it was.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+
+use linux::SysError;
+use linux::deadline::Deadline;
+use linux::procfs;
+use linux::ptrace::{self, Waited};
+
+use crate::error::EngineError;
+use crate::remote::STOP;
+use crate::tracee::{LiveProcess, LiveThread, StoppedThread};
+use crate::{Config, Membership};
+
+/// The processes of a box as the engine knows them, by host pid.
+pub(crate) type Live = BTreeMap<i32, LiveProcess>;
+
+/// The threads that stand still, by host tid.
+pub(crate) type Stopped = BTreeMap<i32, StoppedThread>;
+
+/// Host tids of every task of the box but PID 1.
+pub(crate) fn list(membership: &Membership) -> Result<Vec<i32>, EngineError> {
+    let init = i32::try_from(membership.init_host_pid).expect("pids are positive ints");
+    let mut tids = match &membership.cgroup {
+        Some(group) => list_group(group)?,
+        None => list_children(init)?,
+    };
+    tids.retain(|tid| *tid != init);
+    tids.sort_unstable();
+    Ok(tids)
+}
+
+fn list_group(group: &Path) -> Result<Vec<i32>, EngineError> {
+    let path = group.join("cgroup.threads");
+    let text = std::fs::read_to_string(&path).map_err(|e| SysError::io("read", path.display(), &e))?;
+    Ok(text.split_ascii_whitespace().filter_map(|word| word.parse().ok()).collect())
+}
+
+fn list_children(init: i32) -> Result<Vec<i32>, EngineError> {
+    let mut tids = Vec::new();
+    let mut todo = vec![init];
+    let mut text = Vec::new();
+    while let Some(pid) = todo.pop() {
+        let Ok(dir) = procfs::TaskDir::process(pid) else { continue };
+        for tid in dir.numbers("task").unwrap_or_default() {
+            let tid = i32::try_from(tid).expect("pids are positive ints");
+            tids.push(tid);
+            if dir.read(&format!("task/{tid}/children"), &mut text).is_ok() {
+                let words = String::from_utf8_lossy(&text).into_owned();
+                todo.extend(words.split_ascii_whitespace().filter_map(|word| word.parse::<i32>().ok()));
+            }
+        }
+    }
+    Ok(tids)
+}
+
+/// Which process a tid belongs to, and both numbers inside the box: `(host pid, pid, tid)`.
+fn identify(host_tid: i32) -> Option<(i32, u32, u32)> {
+    let mut text = Vec::new();
+    procfs::TaskDir::process(host_tid).ok()?.read("status", &mut text).ok()?;
+    let host_pid = procfs::field(&text, "Tgid")?.parse().ok()?;
+    let last = |key| procfs::field(&text, key)?.split_ascii_whitespace().last()?.parse().ok();
+    Some((host_pid, last("NStgid")?, last("NSpid")?))
+}
+
+/// Makes `host_tid` known; `false` where it is gone already.
+fn meet(live: &mut Live, host_tid: i32) -> Result<bool, EngineError> {
+    if live.values().any(|process| process.threads.contains_key(&host_tid)) {
+        return Ok(true);
+    }
+    let Some((host_pid, pid, tid)) = identify(host_tid) else { return Ok(false) };
+    let known = live.get(&host_pid).is_some_and(|p| p.pid == pid);
+    if !known {
+        match LiveProcess::open(host_pid, pid) {
+            Ok(process) => drop(live.insert(host_pid, process)),
+            Err(EngineError::Kernel(e)) if e.is_gone() => return Ok(false),
+            Err(e) => return Err(e),
+        }
+    }
+    match LiveThread::open(host_pid, host_tid, tid) {
+        Ok(thread) => {
+            live.get_mut(&host_pid).expect("just inserted").threads.insert(host_tid, thread);
+            Ok(true)
+        }
+        Err(EngineError::Kernel(e)) if e.is_gone() => Ok(false),
+        Err(e) => Err(e),
+    }
+}
+
+/// Forgets what is not in the box any more.
+fn forget_missing(live: &mut Live, tids: &[i32]) {
+    let present: BTreeSet<i32> = tids.iter().copied().collect();
+    for process in live.values_mut() {
+        process.threads.retain(|tid, _| present.contains(tid));
+    }
+    live.retain(|_, process| !process.threads.is_empty());
+}
+
+/// Stops every task for which `leave` is false, until no new one appears. On an error everything that was stopped is
+/// let go.
+pub(crate) fn stop(
+    membership: &Membership,
+    config: &Config,
+    live: &mut Live,
+    mut leave: impl FnMut(&Live, i32) -> bool,
+) -> Result<Stopped, EngineError> {
+    let mut stopped = Stopped::new();
+    match stop_into(membership, config, live, &mut leave, &mut stopped) {
+        Ok(()) => Ok(stopped),
+        Err(error) => {
+            let_go(stopped);
+            Err(error)
+        }
+    }
+}
+
+/// Lets every task go on; what is gone is gone.
+pub(crate) fn let_go(stopped: Stopped) -> Vec<EngineError> {
+    stopped.into_values().filter_map(|thread| thread.release().err()).collect()
+}
+
+fn stop_into(
+    membership: &Membership,
+    config: &Config,
+    live: &mut Live,
+    leave: &mut impl FnMut(&Live, i32) -> bool,
+    stopped: &mut Stopped,
+) -> Result<(), EngineError> {
+    let mut left: BTreeSet<i32> = BTreeSet::new();
+    loop {
+        let tids = list(membership)?;
+        forget_missing(live, &tids);
+        let mut waiting = BTreeSet::new();
+        for tid in tids.iter().copied().filter(|tid| !stopped.contains_key(tid)) {
+            if left.contains(&tid) || !meet(live, tid)? {
+                continue;
+            }
+            if leave(live, tid) {
+                left.insert(tid);
+                continue;
+            }
+            note_wait(live, tid);
+            if seize(live, tid)? {
+                waiting.insert(tid);
+            }
+        }
+        if waiting.is_empty() {
+            return Ok(());
+        }
+        await_stops(config, live, waiting, stopped)?;
+    }
+}
+
+/// Seizes and interrupts; `false` where it is gone.
+fn seize(live: &Live, tid: i32) -> Result<bool, EngineError> {
+    match ptrace::seize(tid, ptrace::OPTIONS) {
+        Ok(()) => {}
+        Err(e) if e.is_gone() => return Ok(false),
+        Err(e) if e.errno == libc::EPERM => return seize_refused(live, tid, e),
+        Err(e) => return Err(e.into()),
+    }
+    match ptrace::interrupt(tid) {
+        Ok(()) => Ok(true),
+        Err(e) if e.is_gone() => Ok(true),
+        Err(e) => Err(e.into()),
+    }
+}
+
+/// A task that cannot be seized is a zombie (fine: it is not running), or traced by somebody in the box.
+fn seize_refused(live: &Live, tid: i32, error: SysError) -> Result<bool, EngineError> {
+    let mut text = Vec::new();
+    let dir = procfs::TaskDir::process(tid);
+    if dir.and_then(|dir| dir.read("status", &mut text)).is_err() {
+        return Ok(false);
+    }
+    if procfs::field(&text, "State").is_some_and(|s| s.starts_with('Z') || s.starts_with('X')) {
+        return Ok(false);
+    }
+    let tracer = procfs::field(&text, "TracerPid").unwrap_or("0");
+    if tracer == "0" {
+        return Err(error.into());
+    }
+    let pid = live.values().find(|p| p.threads.contains_key(&tid)).map_or(0, |p| p.pid);
+    let name = procfs::field(&text, "Name").unwrap_or("?").to_owned();
+    Err(EngineError::Unsupported(format!("pid {pid} ({name}): traced by another program")))
+}
+
+/// Before a thread is interrupted: until when its relative wait lasts (afterwards the kernel does not tell).
+fn note_wait(live: &mut Live, tid: i32) {
+    let Some(process) = live.values_mut().find(|p| p.threads.contains_key(&tid)) else { return };
+    let memory = process.space.as_ref().map(|space| &space.memory);
+    let thread = process.threads.get_mut(&tid).expect("found above");
+    thread.note_wait(memory);
+}
+
+fn await_stops(
+    config: &Config,
+    live: &mut Live,
+    mut waiting: BTreeSet<i32>,
+    stopped: &mut Stopped,
+) -> Result<(), EngineError> {
+    let mut deadline: Option<Deadline> = None;
+    let mut tries = 0u32;
+    while !waiting.is_empty() {
+        // The first looks do not sleep: a running task stops within microseconds.
+        let block = tries > 2000;
+        if block && deadline.is_none() {
+            deadline = Some(Deadline::start(config.stop_timeout)?);
+        }
+        if block {
+            free_vfork_children(live, &waiting, stopped)?;
+        }
+        match ptrace::wait(-1, block)? {
+            Some((tid, what)) => settle_stop(live, tid, what, &mut waiting, stopped)?,
+            None if !block => {
+                tries += 1;
+                if tries.is_multiple_of(16) {
+                    rustix::thread::sched_yield();
+                }
+            }
+            None if deadline.as_ref().is_some_and(Deadline::passed) => return Err(busy(live, &waiting, stopped)),
+            None => {}
+        }
+    }
+    Ok(())
+}
+
+/// A parent in `vfork` cannot stop before its child has run an exec: such a child is let go (the next round finds it
+/// again, in its own address space).
+fn free_vfork_children(live: &Live, waiting: &BTreeSet<i32>, stopped: &mut Stopped) -> Result<(), EngineError> {
+    for parent in waiting {
+        let borrowers: Vec<i32> = stopped
+            .values()
+            .filter(|thread| {
+                let same_process = live.get(&thread.host_pid).is_some_and(|p| p.threads.contains_key(parent));
+                !same_process && ptrace::shares(thread.host_tid, *parent, ptrace::Resource::Memory).unwrap_or(false)
+            })
+            .map(|thread| thread.host_tid)
+            .collect();
+        for tid in borrowers {
+            stopped.remove(&tid).expect("listed from it").release()?;
+        }
+    }
+    Ok(())
+}
+
+/// Handles one report of a tracee on its way to a stop.
+fn settle_stop(
+    live: &mut Live,
+    tid: i32,
+    what: Waited,
+    waiting: &mut BTreeSet<i32>,
+    stopped: &mut Stopped,
+) -> Result<(), EngineError> {
+    match what {
+        Waited::Gone(_) => {
+            waiting.remove(&tid);
+            stopped.remove(&tid);
+        }
+        Waited::Stopped { event: STOP, signal } => {
+            if !meet(live, tid)? {
+                return Ok(());
+            }
+            let host_pid = live.values().find(|p| p.threads.contains_key(&tid)).map_or(tid, |p| p.host_pid);
+            waiting.remove(&tid);
+            stopped.insert(tid, StoppedThread::new(tid, host_pid, signal != libc::SIGTRAP)?);
+        }
+        // A signal is on its way in: let it in; the interrupt is still pending and stops the task right after.
+        Waited::Stopped { event: 0, signal } => resume_if_alive(tid, signal)?,
+        Waited::Stopped { .. } => resume_if_alive(tid, 0)?,
+    }
+    Ok(())
+}
+
+fn resume_if_alive(tid: i32, signal: i32) -> Result<(), EngineError> {
+    match ptrace::resume(tid, signal) {
+        Err(e) if !e.is_gone() => Err(e.into()),
+        _ => Ok(()),
+    }
+}
+
+/// Names the task that does not stop; lets go of those that were only asked to.
+fn busy(live: &Live, waiting: &BTreeSet<i32>, stopped: &mut Stopped) -> EngineError {
+    let tid = *waiting.first().expect("called while something is waited for");
+    let mut text = Vec::new();
+    let (mut comm, mut state) = ("?".to_owned(), "?".to_owned());
+    if procfs::TaskDir::process(tid).and_then(|dir| dir.read("status", &mut text)).is_ok() {
+        comm = procfs::field(&text, "Name").unwrap_or("?").to_owned();
+        state = procfs::field(&text, "State").unwrap_or("?").to_owned();
+    }
+    let pid = live.values().find(|p| p.threads.contains_key(&tid)).map_or(0, |p| p.pid);
+    release_late(waiting, stopped);
+    EngineError::Busy { pid, comm, why: format!("state {state}") }
+}
+
+/// Those that were asked to stop but did not are let go at their stop: a parent in `vfork` stops as soon as its child,
+/// which is let go first, has run on.
+fn release_late(waiting: &BTreeSet<i32>, stopped: &mut Stopped) {
+    drop(let_go(std::mem::take(stopped)));
+    for tid in waiting {
+        while let Ok(Some((_, what))) = ptrace::wait(*tid, true) {
+            match what {
+                Waited::Stopped { event: 0, signal } => drop(ptrace::detach(*tid, signal)),
+                Waited::Stopped { .. } => drop(ptrace::detach(*tid, 0)),
+                Waited::Gone(_) => {}
+            }
+            break;
+        }
+    }
+}

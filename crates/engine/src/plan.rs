@@ -1,0 +1,119 @@
+//! `plan(now, target) -> Plan`: a pure function from two images to what must be done. No descriptor, no host pid; a
+//! plan can be printed and compared.
+
+pub(crate) mod fds;
+pub(crate) mod memory;
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use image::process::{Process, Processes};
+use image::thread::Thread;
+
+use crate::error::EngineError;
+use crate::unsupported::{Subject, refuse};
+pub(crate) use memory::MemoryPlan;
+
+/// What must be done to processes.
+#[derive(Debug)]
+pub(crate) struct Plan {
+    /// Born since: pid and parent, children before parents.
+    pub(crate) end: Vec<(u32, u32)>,
+    /// To be put back in place.
+    pub(crate) patch: Vec<ProcessPlan>,
+}
+
+/// What must be done to one process.
+#[derive(Debug)]
+pub(crate) struct ProcessPlan {
+    pub(crate) pid: u32,
+    pub(crate) memory: MemoryPlan,
+    /// Threads that were born since (tids).
+    pub(crate) end_threads: Vec<u32>,
+    /// Threads that ended since.
+    pub(crate) make_threads: Vec<Arc<Thread>>,
+    /// Another process group to be in.
+    pub(crate) group: Option<u32>,
+}
+
+/// Pages of a process that may differ from the index in its `now` image.
+pub(crate) type Dirty<'a> = &'a dyn Fn(u32) -> &'a [u64];
+
+/// Plans the way from `now` to `target`.
+///
+/// # Errors
+/// `Lost` where a process of the target is gone or another program, `Unsupported` where it crossed a line that cannot
+/// be crossed back.
+pub(crate) fn plan<'a>(now: &'a Processes, target: &Processes, dirty: Dirty<'a>) -> Result<Plan, EngineError> {
+    let mut patch = Vec::with_capacity(target.processes.len());
+    for (pid, wanted) in &target.processes {
+        let lost = |why| EngineError::Lost { pid: *pid, comm: wanted.comm.clone(), why };
+        let present = now.processes.get(pid).ok_or_else(|| lost("died"))?;
+        if present.lasting.start_ticks != wanted.lasting.start_ticks {
+            return Err(lost("died"));
+        }
+        refuse_irreversible(present, wanted)?;
+        patch.push(ProcessPlan {
+            pid: *pid,
+            memory: memory::plan(&present.memory, &wanted.memory, dirty(*pid), &Subject::new(*pid, wanted.comm.clone()))?,
+            end_threads: missing_in(&present.threads, &wanted.threads).map(|t| t.tid).collect(),
+            make_threads: missing_in(&wanted.threads, &present.threads).cloned().collect(),
+            group: (present.group != wanted.group).then_some(wanted.group),
+        });
+    }
+    Ok(Plan { end: newborns(now, target), patch })
+}
+
+fn missing_in<'a>(these: &'a [Arc<Thread>], others: &[Arc<Thread>]) -> impl Iterator<Item = &'a Arc<Thread>> {
+    let known: BTreeSet<u32> = others.iter().map(|t| t.tid).collect();
+    these.iter().filter(move |t| !known.contains(&t.tid))
+}
+
+fn refuse_irreversible(now: &Process, wanted: &Process) -> Result<(), EngineError> {
+    let subject = Subject::new(wanted.pid, wanted.comm.clone());
+    if now.lasting.program != wanted.lasting.program || now.memory.is_other_program(&wanted.memory) {
+        let comm = wanted.comm.clone();
+        return Err(EngineError::Lost { pid: wanted.pid, comm, why: "ran another program" });
+    }
+    if now.lasting.session != wanted.lasting.session {
+        return Err(refuse(&subject, "left its session since the checkpoint"));
+    }
+    if now.lasting.rights != wanted.lasting.rights {
+        return Err(refuse(&subject, "changed its user, capabilities or filters since the checkpoint"));
+    }
+    if now.parent != wanted.parent {
+        return Err(refuse(&subject, format!("lost its parent {} since the checkpoint", wanted.parent)));
+    }
+    if wanted.threads.first().is_some_and(|leader| now.threads.first().is_none_or(|t| t.tid != leader.tid)) {
+        return Err(refuse(&subject, "its main thread ended since the checkpoint"));
+    }
+    Ok(())
+}
+
+/// Where an `exec` of the same program shows.
+trait OtherProgram {
+    fn is_other_program(&self, other: &Self) -> bool;
+}
+
+impl OtherProgram for image::memory::AddressSpace {
+    fn is_other_program(&self, other: &Self) -> bool {
+        let vdso = |space: &Self| {
+            space.mappings.iter().find(|m| m.backing == image::memory::Backing::Special && m.prot & 4 != 0).map(|m| m.start)
+        };
+        vdso(self) != vdso(other)
+    }
+}
+
+fn newborns(now: &Processes, target: &Processes) -> Vec<(u32, u32)> {
+    let mut born: Vec<&Process> =
+        now.processes.values().filter(|p| !target.processes.contains_key(&p.pid)).map(|p| &**p).collect();
+    let mut ordered = Vec::with_capacity(born.len());
+    while !born.is_empty() {
+        let parents: BTreeSet<u32> = born.iter().map(|p| p.parent).collect();
+        let (leaves, rest): (Vec<&Process>, Vec<&Process>) = born.into_iter().partition(|p| !parents.contains(&p.pid));
+        assert!(!leaves.is_empty(), "parents do not form a ring");
+        ordered.extend(leaves.iter().map(|p| (p.pid, p.parent)));
+        born = rest;
+    }
+    ordered
+}

@@ -1,0 +1,176 @@
+//! Going back: plan everything and refuse before anything is touched; then the stages of `apply`, in their order.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use image::process::Processes;
+
+use crate::apply::{self, Stage};
+use crate::error::EngineError;
+use crate::plan::{self, Plan, fds::FdPlan};
+use crate::{Frozen, ProcessImage, capture};
+
+impl Frozen<'_> {
+    /// Goes back to `target`. First plans, and refuses (`Lost`, `Unsupported`) before anything is touched; then ends
+    /// what was born since, calls `files` (which puts the file tree back), and puts the rest back. `files` returning
+    /// an error before it changed anything leaves the box as it was, but for what was born since.
+    ///
+    /// # Errors
+    /// As above; `Torn` in the middle is fatal for the box and says so.
+    pub fn rollback<E: From<EngineError>>(
+        &mut self,
+        target: &ProcessImage,
+        files: impl FnOnce() -> Result<(), E>,
+    ) -> Result<(), E> {
+        let kept = self.settled_present();
+        let target = target.processes().ok_or_else(|| EngineError::Torn("the image was never settled".to_owned()))?;
+        let (now, found) = match kept {
+            Some(now) => (now, BTreeMap::new()),
+            None => {
+                let (now, found) = self.observe(false)?;
+                (Arc::new(now), found)
+            }
+        };
+        let none: Vec<u64> = Vec::new();
+        let dirty = |pid: u32| -> &[u64] { found.get(&pid).map_or(&none, |f| &f.dirty) };
+        let plan = plan::plan(&now, &target, &dirty)?;
+        let fds = plan::fds::plan(&now, &target)?;
+        self.phase("plan");
+        let ended = if self.engine.faults.skips("born") { Vec::new() } else { plan.end.clone() };
+        apply::processes::end(&mut self.engine.live, &mut self.stopped, &ended)?;
+        self.phase(Stage::EndNewborns.name());
+        files()?;
+        self.phase(Stage::Files.name());
+        self.apply(&now, &target, &plan, &fds).map_err(|error| torn(error).into())
+    }
+
+    /// The present as it was captured in this very freeze, if it was.
+    fn settled_present(&mut self) -> Option<Arc<Processes>> {
+        let image = self.engine.pending.as_ref()?.image.clone();
+        self.engine.settle();
+        image.processes()
+    }
+
+    fn apply(
+        &mut self,
+        now: &Processes,
+        target: &Processes,
+        plan: &Plan,
+        fds: &FdPlan,
+    ) -> Result<(), EngineError> {
+        let by_pid: BTreeMap<u32, i32> = self.engine.live.values().map(|p| (p.pid, p.host_pid)).collect();
+        self.shared_memory(now, target)?;
+        for step in &plan.patch {
+            let process = self.engine.live.get_mut(&by_pid[&step.pid]).expect("planned from it");
+            let mut space = process.space.take().expect("observed before");
+            let thread = capture::any_thread(process, &mut self.stopped)?;
+            let wanted = &target.processes[&step.pid];
+            let written = apply::memory::apply(&mut space, thread, &step.memory, &wanted.memory, &self.engine.faults);
+            process.space = Some(space);
+            let count = written?;
+            self.cost.page_count += count;
+            self.cost.bytes += count * 4096;
+        }
+        self.phase(Stage::Memory.name());
+        self.threads(target, plan, &by_pid)?;
+        self.phase(Stage::Threads.name());
+        apply::fds::apply(&mut apply::fds::Scene {
+            live: &self.engine.live,
+            stopped: &mut self.stopped,
+            now,
+            target,
+            plan: fds,
+            faults: &self.engine.faults,
+            cache: &mut self.engine.cache,
+        })?;
+        self.phase(Stage::Descriptors.name());
+        for step in &plan.patch {
+            let process = self.engine.live.get_mut(&by_pid[&step.pid]).expect("planned from it");
+            let (present, wanted) = (&now.processes[&step.pid], &target.processes[&step.pid]);
+            apply::signals::apply(process, &mut self.stopped, present, wanted, &self.engine.faults)?;
+            apply::threads::set(process, &mut self.stopped, present, wanted, &self.engine.faults)?;
+            let space = process.space.as_mut().expect("observed before");
+            if !step.memory.map.is_empty() {
+                capture::memory::register(space, &wanted.memory.mappings, false)?;
+            }
+            capture::memory::protect(space)?;
+            space.pages = wanted.memory.pages.clone();
+            process.image = Some(wanted.clone());
+        }
+        self.phase(Stage::Signals.name());
+        Ok(())
+    }
+
+    fn threads(&mut self, target: &Processes, plan: &Plan, by_pid: &BTreeMap<u32, i32>) -> Result<(), EngineError> {
+        if self.engine.faults.skips("threads") {
+            return Ok(());
+        }
+        for step in &plan.patch {
+            if step.end_threads.is_empty() && step.make_threads.is_empty() {
+                continue;
+            }
+            let process = self.engine.live.get_mut(&by_pid[&step.pid]).expect("planned from it");
+            apply::threads::end(process, &mut self.stopped, &step.end_threads)?;
+            for wanted in &step.make_threads {
+                let set = self.engine.set_last_pid.as_mut().ok_or_else(|| {
+                    EngineError::Unsupported(format!("thread {} ended and its number cannot be chosen", wanted.tid))
+                })?;
+                apply::threads::make(process, &mut self.stopped, wanted, set)?;
+            }
+            debug_assert!(target.processes.contains_key(&step.pid), "planned from it");
+        }
+        Ok(())
+    }
+
+    /// Shared memory objects, each once, through whatever leads to them now.
+    fn shared_memory(&mut self, now: &Processes, target: &Processes) -> Result<(), EngineError> {
+        if self.engine.faults.skips("shared_memory") {
+            return Ok(());
+        }
+        for wanted in &target.shared {
+            let present = now.shared.iter().find(|s| s.inode == wanted.inode);
+            let same = present.is_some_and(|p| {
+                let mut same = p.content.size == wanted.content.size;
+                p.content.pages.differences(&wanted.content.pages, |_, a, b| same &= a.bytes() == b.bytes());
+                same
+            });
+            // A look without bytes still captured the object afresh, so `now` is what is there.
+            if same {
+                continue;
+            }
+            let file = self.open_shared(now, wanted.inode)?;
+            self.engine.cache.restore(&file, &wanted.content)?;
+        }
+        Ok(())
+    }
+
+    fn open_shared(&self, now: &Processes, inode: image::fd::Inode) -> Result<std::fs::File, EngineError> {
+        use image::memory::Backing;
+        for process in self.engine.live.values() {
+            let Some(present) = now.processes.get(&process.pid) else { continue };
+            for mapping in present.memory.mappings.iter() {
+                if let Backing::Shared { object, .. } = mapping.backing
+                    && now.shared[object as usize].inode == inode
+                {
+                    let name = format!("map_files/{:x}-{:x}", mapping.start, mapping.end);
+                    return Ok(process.dir.file(&name, true)?);
+                }
+            }
+            for slot in &present.slots {
+                if let image::fd::Kind::Memory { object, .. } = now.objects[slot.object as usize].kind
+                    && now.shared[object as usize].inode == inode
+                {
+                    return Ok(process.dir.file(&format!("fd/{}", slot.number), true)?);
+                }
+            }
+        }
+        Err(EngineError::Torn("a shared memory object is gone".to_owned()))
+    }
+}
+
+fn torn(error: EngineError) -> EngineError {
+    match error {
+        EngineError::Torn(_) => error,
+        other => EngineError::Torn(other.to_string()),
+    }
+}

@@ -1,0 +1,236 @@
+//! What the engine keeps of each task between operations (`Live…`), and a stopped task (`StoppedThread`). A stopped
+//! task goes on exactly as it would have: its registers and mask come back before it is let go.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use image::memory::PageIndex;
+use image::process::Process;
+use image::thread::Thread;
+use linux::pidfd::Pidfd;
+use linux::procfs::{self, TaskDir};
+use linux::ptrace::{self, RawRegisters};
+
+use crate::error::EngineError;
+use crate::remote::{Annex, clean_registers};
+use crate::wait::{Trampoline, parse_call, whole_timeout_ns};
+
+/// A thread that is known to be in the box.
+#[derive(Debug)]
+pub(crate) struct LiveThread {
+    /// Tid inside the box.
+    pub(crate) tid: u32,
+    pub(crate) dir: TaskDir,
+    /// `schedstat`, held open: the third number counts how often it was given a processor.
+    schedstat: File,
+    /// `syscall`, held open.
+    syscall: File,
+    /// What it looked like at its last capture, and the run count since which that holds.
+    pub(crate) asleep: Option<Asleep>,
+    /// The image of its last capture or rollback.
+    pub(crate) image: Option<Arc<Thread>>,
+    /// The trampoline through which it waits, if any.
+    pub(crate) trampoline: Option<Trampoline>,
+    /// The relative wait it was last seen in.
+    pub(crate) waiting: Option<Waiting>,
+}
+
+/// A wait with a relative time-out, noted before the thread was stopped.
+#[derive(Debug, Clone)]
+pub(crate) struct Waiting {
+    /// Number of the call that the program made.
+    pub(crate) call: u64,
+    /// When it ends, on the scheduler's clock.
+    pub(crate) end_ns: u64,
+    line: Vec<u8>,
+    runs: u64,
+}
+
+/// `restart_syscall`: the kernel goes on with a wait that a stop interrupted.
+const RESTARTED: u64 = libc::SYS_restart_syscall as u64;
+
+/// Proof that a thread has done nothing: it has the same run count, and stands in the same call.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Asleep {
+    pub(crate) runs: u64,
+    pub(crate) syscall: Vec<u8>,
+}
+
+impl LiveThread {
+    pub(crate) fn open(pid: i32, host_tid: i32, tid: u32) -> Result<Self, EngineError> {
+        let dir = TaskDir::thread(pid, host_tid)?;
+        let schedstat = dir.file("schedstat", false)?;
+        let syscall = dir.file("syscall", false)?;
+        Ok(Self { tid, dir, schedstat, syscall, asleep: None, image: None, trampoline: None, waiting: None })
+    }
+
+    /// How often it was given a processor; `None` where it is gone.
+    pub(crate) fn run_count(&self, buffer: &mut Vec<u8>) -> Option<u64> {
+        procfs::read_from_start(&self.schedstat, buffer).ok()?;
+        std::str::from_utf8(buffer).ok()?.split_ascii_whitespace().nth(2)?.parse().ok()
+    }
+
+    /// Notes which relative wait it is in, and until when; called while it is not stopped yet.
+    pub(crate) fn note_wait(&mut self, memory: Option<&File>) {
+        let mut buffer = Vec::new();
+        let line = self.sleeping_call(&mut buffer);
+        let Some((line, (call, registers))) = line.and_then(|line| Some((line.clone(), parse_call(&line)?))) else {
+            self.waiting = None;
+            return;
+        };
+        let runs = self.run_count(&mut buffer).unwrap_or(0);
+        let same = self.waiting.as_ref().is_some_and(|w| call == RESTARTED || (w.line == line && w.runs == runs));
+        if same {
+            return;
+        }
+        let read = |address| {
+            let mut bytes = [0; 16];
+            let opened;
+            let memory = match memory {
+                Some(memory) => memory,
+                None => {
+                    opened = self.dir.file("mem", false).ok()?;
+                    &opened
+                }
+            };
+            linux::process_vm::read_forced(memory, address, &mut bytes).ok()?;
+            Some(bytes)
+        };
+        let noted = whole_timeout_ns(call, &registers, read).and_then(|whole| {
+            let sched = self.dir.file("sched", false).ok()?;
+            let start = linux::sched::last_ran_ns(&sched, &mut buffer).ok()??;
+            Some(Waiting { call, end_ns: start.saturating_add(whole), line, runs })
+        });
+        self.waiting = noted;
+    }
+
+    /// The call it sleeps in: number, arguments, stack and instruction pointer; `None` where it runs or is gone.
+    pub(crate) fn sleeping_call(&self, buffer: &mut Vec<u8>) -> Option<Vec<u8>> {
+        procfs::read_from_start(&self.syscall, buffer).ok()?;
+        let text = buffer.trim_ascii();
+        (!text.starts_with(b"running") && !text.starts_with(b"-1")).then(|| text.to_vec())
+    }
+}
+
+/// A process that is known to be in the box.
+#[derive(Debug)]
+pub(crate) struct LiveProcess {
+    pub(crate) host_pid: i32,
+    /// Pid inside the box.
+    pub(crate) pid: u32,
+    pub(crate) pidfd: Pidfd,
+    pub(crate) dir: TaskDir,
+    pub(crate) threads: BTreeMap<i32, LiveThread>,
+    pub(crate) start_ticks: u64,
+    /// What belongs to the address space; made again after an exec.
+    pub(crate) space: Option<Space>,
+    /// The image of its last capture or rollback.
+    pub(crate) image: Option<Arc<Process>>,
+    /// The trampoline that was used last.
+    pub(crate) next_trampoline: usize,
+}
+
+/// What the engine holds of one address space. Its files stay bound to it: after an exec they read as empty.
+#[derive(Debug)]
+pub(crate) struct Space {
+    pub(crate) maps: File,
+    pub(crate) memory: File,
+    pub(crate) pagemap: File,
+    pub(crate) annex: Annex,
+    pub(crate) uffd: Option<OwnedFd>,
+    /// Ranges registered for tracking, ascending.
+    pub(crate) registered: Vec<(u64, u64)>,
+    /// What each private page held when it was last captured or written by us.
+    pub(crate) pages: PageIndex,
+    /// Which executable the address space runs.
+    pub(crate) program: image::fd::Inode,
+}
+
+impl LiveProcess {
+    /// Opens the process of `host_pid`.
+    pub(crate) fn open(host_pid: i32, pid: u32) -> Result<Self, EngineError> {
+        let pidfd = Pidfd::open(host_pid)?;
+        let dir = TaskDir::process(host_pid)?;
+        let mut text = Vec::new();
+        dir.read("stat", &mut text)?;
+        let start_ticks = procfs::stat_fields(&text)
+            .and_then(|(_, fields)| fields.get(19)?.parse().ok())
+            .ok_or_else(|| linux::SysError::new("parse", format!("/proc/{host_pid}/stat"), libc::EIO))?;
+        Ok(Self { host_pid, pid, pidfd, dir, threads: BTreeMap::new(), start_ticks, space: None, image: None, next_trampoline: 0 })
+    }
+}
+
+/// A thread that stands still. Everything that was changed in it is put back by [`StoppedThread::release`].
+#[derive(Debug)]
+pub(crate) struct StoppedThread {
+    pub(crate) host_tid: i32,
+    pub(crate) host_pid: i32,
+    /// Registers with which it will go on.
+    pub(crate) raw: RawRegisters,
+    /// Mask with which it will go on.
+    pub(crate) mask: u64,
+    /// Registers in the kernel differ from `raw`.
+    registers_changed: bool,
+    /// Mask in the kernel differs from `mask`, or the kernel forgot that it was swapped.
+    mask_changed: bool,
+    /// Stopped by job control rather than by us alone.
+    pub(crate) group_stop: bool,
+}
+
+impl StoppedThread {
+    /// Reads what must come back later.
+    pub(crate) fn new(host_tid: i32, host_pid: i32, group_stop: bool) -> Result<Self, EngineError> {
+        let raw = ptrace::registers(host_tid)?;
+        let mask = ptrace::signal_mask(host_tid)?;
+        Ok(Self { host_tid, host_pid, raw, mask, registers_changed: false, mask_changed: false, group_stop })
+    }
+
+    /// Registers for injected code at `rip`; from here on they must be put back.
+    pub(crate) fn entry_registers(&mut self, rip: u64) -> RawRegisters {
+        self.registers_changed = true;
+        clean_registers(&self.raw, rip)
+    }
+
+    /// Blocks signals while injected code runs.
+    pub(crate) fn block_signals(&mut self, mask: u64) -> Result<(), EngineError> {
+        if !self.mask_changed {
+            ptrace::set_signal_mask(self.host_tid, mask)?;
+            self.mask_changed = true;
+        }
+        Ok(())
+    }
+
+    /// The thread will go on from `raw`.
+    pub(crate) fn set_registers(&mut self, raw: RawRegisters) {
+        self.raw = raw;
+        self.registers_changed = true;
+    }
+
+    /// The thread will go on with `mask`.
+    pub(crate) fn set_mask(&mut self, mask: u64) {
+        self.mask = mask;
+        self.mask_changed = true;
+    }
+
+    /// Puts registers and mask where they belong.
+    pub(crate) fn put_back(&mut self) -> Result<(), EngineError> {
+        if self.mask_changed {
+            ptrace::set_signal_mask(self.host_tid, self.mask)?;
+            self.mask_changed = false;
+        }
+        if self.registers_changed {
+            ptrace::set_registers(self.host_tid, &self.raw)?;
+            self.registers_changed = false;
+        }
+        Ok(())
+    }
+
+    /// Lets it go.
+    pub(crate) fn release(mut self) -> Result<(), EngineError> {
+        self.put_back()?;
+        ptrace::detach(self.host_tid, 0)?;
+        Ok(())
+    }
+}

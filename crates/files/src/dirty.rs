@@ -1,0 +1,150 @@
+//! Which paths of one tree (the upper, or `/dev/shm`) changed since the last capture: fanotify marks on its
+//! directories, and the rules for directories that have none yet.
+//!
+//! A directory is *trusted* when its mark was set before the last capture: then events tell everything. A directory
+//! that has no mark, or got it since the last capture (the box was running: something may have happened just
+//! before), is walked at the next capture. Marks go with the inode, so renames change nothing.
+//!
+//! Kernel facts this rests on (6.18): writes through an overlay raise events on the upper inode with the upper
+//! directory as parent; a file with several names reports one of them, so the handle of the file is what counts;
+//! what a dirent event names may have been changed while it was somewhere unmarked, so it is read again whole.
+
+use std::collections::{HashMap, HashSet};
+use std::os::fd::OwnedFd;
+
+use image::tree::{FileKey, Name, Side};
+use imbl::OrdMap;
+use linux::fanotify::Group;
+use linux::openat::{handle_of, open_handle};
+use rustix::fs::OFlags;
+
+use crate::Result;
+use crate::attributes::{handle_of_key, key_of};
+use crate::lower::Lower;
+
+/// One tracked tree and what is known of it.
+#[derive(Debug)]
+pub(crate) struct SideState {
+    pub(crate) group: Group,
+    /// The tree's root directory, open for reading.
+    pub(crate) upper: OwnedFd,
+    /// The same directory as the box sees it: the overlay's root; the very same for `/dev/shm`.
+    pub(crate) merged: OwnedFd,
+    pub(crate) lower: Lower,
+    /// As of the last capture or apply.
+    pub(crate) tree: Side,
+    /// Directories of the tree that have no mark.
+    pub(crate) unmarked: HashSet<FileKey>,
+    /// Directories whose mark is younger than the last capture.
+    pub(crate) fresh: HashSet<FileKey>,
+    /// The tree says nothing yet, or nothing reliable any more: walk all.
+    pub(crate) lost: bool,
+    pub(crate) event_buffer: Vec<u8>,
+    pub(crate) content_buffer: Vec<u8>,
+}
+
+/// What has to be looked at again.
+#[derive(Debug, Default)]
+pub(crate) struct Dirty {
+    /// Names to look up, by directory.
+    pub(crate) names: HashMap<FileKey, HashSet<Name>>,
+    /// Inodes to read, and how much of them.
+    pub(crate) inodes: HashMap<FileKey, Parts>,
+    /// Directories of which every name is to be looked up.
+    pub(crate) walks: Vec<FileKey>,
+    /// Events were lost.
+    pub(crate) overflow: bool,
+}
+
+/// Parts of an inode to read again (`stat` is always read).
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Parts {
+    pub(crate) content: bool,
+    pub(crate) xattrs: bool,
+}
+
+impl Parts {
+    pub(crate) const ALL: Parts = Parts { content: true, xattrs: true };
+    pub(crate) const STAT: Parts = Parts { content: false, xattrs: false };
+
+    pub(crate) fn or(self, other: Parts) -> Parts {
+        Parts { content: self.content | other.content, xattrs: self.xattrs | other.xattrs }
+    }
+}
+
+impl Dirty {
+    pub(crate) fn read(&mut self, key: FileKey, parts: Parts) {
+        let known = self.inodes.entry(key).or_default();
+        *known = known.or(parts);
+    }
+
+    pub(crate) fn look_up(&mut self, directory: FileKey, name: &[u8]) {
+        let _new = self.names.entry(directory).or_default().insert(Name::new(name));
+    }
+}
+
+/// More directories than this are not marked in one `settle`, so that it stays short.
+const MARKS_PER_SETTLE_MAX: usize = 20_000;
+
+impl SideState {
+    pub(crate) fn new(upper: OwnedFd, merged: OwnedFd, lower: Lower) -> Result<Self> {
+        let top = key_of(handle_of(&upper, b"")?);
+        Ok(Self {
+            group: Group::new()?,
+            upper,
+            merged,
+            lower,
+            tree: Side { top, inodes: OrdMap::new() },
+            unmarked: HashSet::new(),
+            fresh: HashSet::new(),
+            lost: true,
+            event_buffer: vec![0; 64 << 10],
+            content_buffer: Vec::new(),
+        })
+    }
+
+    /// Takes all queued events, and the directories that events do not cover.
+    pub(crate) fn take_dirty(&mut self) -> Result<Dirty> {
+        let mut dirty = self.drain()?;
+        dirty.walks = self.unmarked.iter().chain(&self.fresh).copied().collect();
+        Ok(dirty)
+    }
+
+    /// Takes all queued events.
+    pub(crate) fn drain(&mut self) -> Result<Dirty> {
+        let mut dirty = Dirty::default();
+        self.group.drain(&mut self.event_buffer, |event| {
+            dirty.overflow |= event.overflow;
+            let directory = event.directory.map(key_of);
+            if event.names_changed {
+                if let Some(directory) = directory {
+                    dirty.look_up(directory, event.name);
+                }
+                return;
+            }
+            let parts = Parts { content: event.modified, xattrs: event.attributes };
+            if let Some(object) = event.object.map(key_of).or(directory) {
+                dirty.read(object, parts);
+            }
+        })?;
+        Ok(dirty)
+    }
+
+    /// Marks the directories that have none. The box may be running.
+    pub(crate) fn mark_new(&mut self) -> Result<()> {
+        let batch: Vec<FileKey> = self.unmarked.iter().take(MARKS_PER_SETTLE_MAX).copied().collect();
+        for key in batch {
+            match open_handle(&self.upper, &handle_of_key(&key), OFlags::RDONLY | OFlags::DIRECTORY) {
+                Ok(directory) => {
+                    self.group.mark_directory(&directory)?;
+                    let _new = self.fresh.insert(key);
+                }
+                // Removed meanwhile: its parent tells.
+                Err(error) if error.errno == rustix::io::Errno::STALE.raw_os_error() || error.is_gone() => continue,
+                Err(error) => return Err(error.into()),
+            }
+            let _was = self.unmarked.remove(&key);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,189 @@
+//! A box's mounts without a box: an overlay over an idmapped lower tree, a tmpfs, and a tracker, in a mount namespace
+//! of the test's thread. Nothing of it is visible outside; the kernel unmounts it when the thread ends.
+
+use std::fs;
+use std::io::Write;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use files::{Roots, Tracker, Volume};
+use nix::mount::{MsFlags, mount};
+use nix::sched::{CloneFlags, unshare};
+
+/// Where the upper lives.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Home {
+    /// The file system of the build directory.
+    Plain,
+    /// A state volume that shares extents.
+    Volume,
+}
+
+pub(crate) struct Fixture {
+    pub(crate) merged: PathBuf,
+    pub(crate) shm: PathBuf,
+    pub(crate) upper: PathBuf,
+    lowers: Vec<PathBuf>,
+    blobs: PathBuf,
+    base: PathBuf,
+    volume: Option<Volume>,
+}
+
+static COUNT: AtomicU32 = AtomicU32::new(0);
+
+impl Fixture {
+    /// Mounts everything. `None`, with the reason printed, when this machine cannot.
+    pub(crate) fn new(home: Home, lower: Option<&Path>) -> Option<Fixture> {
+        if !nix::unistd::geteuid().is_root() {
+            eprintln!("skipped: needs root for mounts");
+            return None;
+        }
+        unshare(CloneFlags::CLONE_NEWNS).expect("root may unshare");
+        let none: Option<&str> = None;
+        mount(none, "/", none, MsFlags::MS_REC | MsFlags::MS_PRIVATE, none).expect("own propagation");
+        let number = COUNT.fetch_add(1, Ordering::Relaxed);
+        let base = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("files-{}-{number}", std::process::id()));
+        fs::create_dir_all(&base).expect("target directory is writable");
+        let (top, volume) = match home {
+            Home::Plain => (base.clone(), None),
+            Home::Volume => {
+                let volume = Volume::open(&base, 2 << 30).expect("volume");
+                if !volume.reflink {
+                    eprintln!("skipped: {}", volume.how);
+                    fs::remove_dir_all(&base).expect("own directory");
+                    return None;
+                }
+                (volume.root.clone(), Some(volume))
+            }
+        };
+        let made = |name: &str| {
+            let path = top.join(name);
+            fs::create_dir_all(&path).expect("mkdir");
+            path
+        };
+        let lower = lower.map(Path::to_path_buf).unwrap_or_else(|| {
+            let lower = made("lower");
+            make_lower(&lower);
+            lower
+        });
+        let (upper, work, merged, shm, mapped) = (made("upper"), made("work"), made("merged"), made("shm"), made("mapped"));
+        let lower = if idmap(&lower, &mapped) { mapped } else { lower };
+        let options = format!(
+            "lowerdir={},upperdir={},workdir={},redirect_dir=on,index=off,metacopy=on",
+            lower.display(),
+            upper.display(),
+            work.display()
+        );
+        mount(Some("overlay"), &merged, Some("overlay"), MsFlags::empty(), Some(options.as_str())).expect("overlay");
+        mount(Some("tmpfs"), &shm, Some("tmpfs"), MsFlags::empty(), Some("size=64m")).expect("tmpfs");
+        let blobs = made("blobs");
+        Some(Fixture { merged, shm, upper, lowers: vec![lower], blobs, base, volume })
+    }
+
+    /// A tracker with these fault points.
+    pub(crate) fn tracker(&self, faults: &[&str]) -> Tracker {
+        Tracker::new(Roots {
+            upper: directory(&self.upper),
+            merged: directory(&self.merged),
+            lowers: self.lowers.iter().map(|lower| directory(lower)).collect(),
+            blobs: directory(&self.blobs),
+            shm: Some(directory(&self.shm)),
+            faults: faults.iter().map(|fault| (*fault).to_owned()).collect(),
+        })
+        .expect("tracker")
+    }
+
+    /// A second tracker that walks everything, to compare with.
+    pub(crate) fn fresh_walk(&self) -> files::Tree {
+        let blobs = self.upper.parent().expect("has a parent").join("blobs-of-walk");
+        fs::create_dir_all(&blobs).expect("mkdir");
+        let mut tracker = Tracker::new(Roots {
+            upper: directory(&self.upper),
+            merged: directory(&self.merged),
+            lowers: self.lowers.iter().map(|lower| directory(lower)).collect(),
+            blobs: directory(&blobs),
+            shm: Some(directory(&self.shm)),
+            faults: Vec::new(),
+        })
+        .expect("tracker");
+        tracker.capture(&[]).expect("walk")
+    }
+}
+
+impl Drop for Fixture {
+    fn drop(&mut self) {
+        let top = self.upper.parent().expect("has a parent").to_path_buf();
+        for name in ["merged", "shm", "mapped"] {
+            let _not_mounted = nix::mount::umount2(&top.join(name), nix::mount::MntFlags::MNT_DETACH);
+        }
+        if let Some(volume) = &self.volume {
+            let _busy = nix::mount::umount2(&volume.root, nix::mount::MntFlags::MNT_DETACH);
+        }
+        let _left = fs::remove_dir_all(&self.base);
+    }
+}
+
+fn directory(path: &Path) -> OwnedFd {
+    fs::File::open(path).expect("directory").into()
+}
+
+/// Mounts `source` at `target` with ids shifted, as the sandbox does. False, with the reason printed, when it fails.
+fn idmap(source: &Path, target: &Path) -> bool {
+    const SCRIPT: &str = r#"
+import ctypes, os, struct, subprocess, sys
+libc = ctypes.CDLL(None, use_errno=True)
+child = subprocess.Popen(["unshare", "-U", "cat"], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+child.stdin.write(b"x"); child.stdin.flush(); child.stdout.read(1)
+for kind in ("uid", "gid"):
+    open(f"/proc/{child.pid}/{kind}_map", "w").write("0 100000 65536")
+ns = os.open(f"/proc/{child.pid}/ns/user", os.O_RDONLY)
+def check(value, what):
+    if value < 0: sys.exit(f"{what}: {os.strerror(ctypes.get_errno())}")
+    return value
+tree = check(libc.syscall(428, -100, sys.argv[1].encode(), 1 | 0o2000000), "open_tree")
+attr = struct.pack("QQQQ", 0x100000, 0, 0, ns)
+check(libc.syscall(442, tree, b"", 0x1000, attr, len(attr)), "mount_setattr")
+check(libc.syscall(429, tree, b"", -100, sys.argv[2].encode(), 4), "move_mount")
+child.stdin.close(); child.wait()
+"#;
+    let output = Command::new("python3").arg("-c").arg(SCRIPT).args([source, target]).stdin(Stdio::null()).output();
+    match output {
+        Ok(output) if output.status.success() => true,
+        Ok(output) => {
+            eprintln!("lower is not idmapped: {}", String::from_utf8_lossy(&output.stderr));
+            false
+        }
+        Err(error) => {
+            eprintln!("lower is not idmapped: python3: {error}");
+            false
+        }
+    }
+}
+
+/// A lower tree with a bit of everything.
+fn make_lower(root: &Path) {
+    for directory in ["etc", "usr/lib/python/deep/er", "usr/bin", "srv", "usr/share/doc/x"] {
+        fs::create_dir_all(root.join(directory)).expect("mkdir");
+    }
+    for index in 0..12 {
+        let text = format!("lower file {index}\n").repeat(1 + index * 700);
+        for directory in ["etc", "usr/lib/python", "usr/lib/python/deep", "usr/lib/python/deep/er", "usr/bin"] {
+            fs::write(root.join(directory).join(format!("l{index}")), &text).expect("write");
+        }
+    }
+    fs::set_permissions(root.join("usr/bin/l1"), fs::Permissions::from_mode(0o4755)).expect("chmod");
+    fs::hard_link(root.join("etc/l3"), root.join("etc/l3-hard")).expect("link");
+    symlink("l2", root.join("etc/symbolic")).expect("symlink");
+    symlink("/nowhere/../etc", root.join("usr/lib/up")).expect("symlink");
+    let mut sparse = fs::File::create(root.join("srv/sparse")).expect("create");
+    sparse.set_len(1 << 20).expect("truncate");
+    sparse.write_all(b"begin").expect("write");
+    fs::write(root.join("srv/large"), vec![7; 300 << 10]).expect("write");
+    for (path, value) in [("etc/l4", "of a file"), ("usr/lib/python", "of a directory")] {
+        rustix::fs::setxattr(root.join(path), "user.note", value.as_bytes(), rustix::fs::XattrFlags::empty())
+            .expect("xattrs work here");
+    }
+}

@@ -1,0 +1,133 @@
+//! Putting a running box back to a checkpoint of its history, in place. Everything that can fail is tried before
+//! anything is touched: the target is found and whole, the present is captured, the files' plan is made and prepared,
+//! the processes' plan is made. Only then is something changed; a failure after that is `Torn`, and the box is
+//! stopped for good rather than left between two states.
+
+use std::time::Instant;
+
+use files::Applied;
+use image::CheckpointId;
+
+use crate::checkpoint::{State, capture, mapped};
+use crate::command::{Outcome, Revision, Timing};
+use crate::driver::Driver;
+use crate::error::TimelineError;
+use crate::halves::take_exits;
+use crate::laps::Laps;
+
+impl Driver {
+    /// Goes to `to` (the head when `None`). The present becomes `@{-1}` when `keep_present`.
+    pub(crate) fn rollback(
+        &mut self,
+        arrived: Instant,
+        to: Option<&Revision>,
+        keep_present: bool,
+    ) -> Result<Outcome, TimelineError> {
+        let to = match to {
+            Some(revision) => self.history.resolve(revision)?,
+            None => self.history.head().ok_or(TimelineError::NoCheckpoint)?,
+        };
+        let target = self.history.state(to)?.clone();
+        self.unsettled = true;
+        let mut laps = Laps::start();
+        let went = self.go_back(&target, to, keep_present, &mut laps);
+        if let Err(error) = &went {
+            self.latch_if_torn(error);
+        }
+        let Went {
+            present,
+            cost,
+            applied,
+            cut,
+        } = went?;
+        let from = self.history.head();
+        let kept = present.map(|present| {
+            let id = CheckpointId::from_bits((self.surroundings.random)());
+            let message = Some(format!("the present before the rollback to {to}"));
+            self.enter(id, present, &cost, message, false);
+            id
+        });
+        self.history.jump(kept.or(from), to);
+        self.bytes = cost.bytes + applied.bytes;
+        Ok(Outcome::RolledBack {
+            to,
+            kept,
+            timing: Timing {
+                stop: cost.stop,
+                total: arrived.elapsed(),
+                phases: laps.finish(),
+            },
+            page_count: cost.page_count,
+            changed_files: u32::try_from(applied.changed_file_count).unwrap_or(u32::MAX),
+            cut,
+        })
+    }
+
+    fn go_back(
+        &mut self,
+        target: &State,
+        to: CheckpointId,
+        keep_present: bool,
+        laps: &mut Laps,
+    ) -> Result<Went, TimelineError> {
+        let halves = &mut self.halves;
+        let (tracker, execs, sandbox) = (&mut halves.tracker, &self.execs, &halves.sandbox);
+        let held = execs.hold_input();
+        let mut frozen = halves.engine.freeze()?;
+        laps.lap("freeze");
+        let (present, tree) = if keep_present {
+            let present = capture(&mut frozen, tracker, execs, sandbox, laps)?;
+            let tree = present.tree.clone();
+            (Some(present), tree)
+        } else {
+            take_exits(sandbox, execs);
+            execs.drain();
+            laps.lap("outputs");
+            let tree = tracker.capture(&mapped(&mut frozen))?;
+            laps.lap("capture files");
+            laps.within("files", &tracker.cost().phases);
+            (None, tree)
+        };
+        let plan = files::plan(&tree, &target.tree);
+        tracker.prepare(&plan)?;
+        laps.lap("plan files");
+        let mut applied = Applied::default();
+        frozen.rollback(&target.process, || -> Result<(), TimelineError> {
+            applied = tracker.apply(&plan)?;
+            Ok(())
+        })?;
+        laps.lap("put back");
+        laps.within("files", &tracker.cost().phases);
+        // What was said on the way out is undone as well.
+        execs.drain();
+        let cut = execs.rewind(&target.execs, to, |pid| target.has_process(pid));
+        laps.lap("cut outputs");
+        let differences = if self.verify {
+            frozen.verify(&target.process)
+        } else {
+            Vec::new()
+        };
+        if !differences.is_empty() {
+            // Not one instruction of a wrong state shall run.
+            sandbox.kill_all()?;
+            return Err(TimelineError::Differs(differences));
+        }
+        let cost = frozen.thaw();
+        drop(held);
+        laps.lap("verify and thaw");
+        laps.within("processes", &cost.phases);
+        Ok(Went {
+            present,
+            cost,
+            applied,
+            cut,
+        })
+    }
+}
+
+struct Went {
+    present: Option<State>,
+    cost: engine::Cost,
+    applied: Applied,
+    cut: Vec<image::ExecId>,
+}
