@@ -72,6 +72,12 @@ pub fn run(params: &Params, mut progress: impl FnMut(&str, u32)) -> Result<Repor
                 case.note,
                 measure(&mut sandbox, Operation::Checkpoint)?,
             );
+            if sandbox.python(&params.socket, &case.describe)? == before {
+                return Err(BenchError::program(
+                    case.name,
+                    "nothing changed: nothing would be proved",
+                ));
+            }
             sandbox.rollback(Some("HEAD~1"), false)?;
             sandbox.python(&params.socket, &case.change)?;
             samples.add(
@@ -99,7 +105,7 @@ pub fn run(params: &Params, mut progress: impl FnMut(&str, u32)) -> Result<Repor
     Ok(samples.report("files", params, &[]))
 }
 
-/// No program runs in the box between operations, so the first reply is the end of the call.
+/// No program runs in the box between operations: there is nobody to ask for a first reply.
 fn measure(sandbox: &mut Boxed, operation: Operation) -> Result<Sample, BenchError> {
     let start = std::time::Instant::now();
     let cost = sandbox.operate(operation)?;
@@ -154,7 +160,8 @@ fn deleted(count: u32) -> Case {
          tops = [e.path for r in ('/usr', '/usr/share', '/usr/lib') for e in os.scandir(r) if e.is_dir(follow_symlinks=False)\n\
          \x20       and not any(k in e.path for k in ('python', '/bin', '/sbin', 'x86_64')) and e.path not in ('/usr/lib', '/usr/share')]\n\
          sized = sorted((n(d), d) for d in tops)\n\
-         d = next((d for c, d in sized if c >= {count}), sized[-1][1])\n"
+         c, d = next((s for s in sized if s[0] >= {count}), sized[-1])\n\
+         if c < {count}: raise SystemExit(f'no tree of {count} files to delete; the largest, {{d}}, has {{c}}')\n"
     );
     Case {
         name: "deleted",

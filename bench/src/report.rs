@@ -46,8 +46,9 @@ pub struct Row {
     pub stop_ms: Option<Percentiles>,
     /// What the caller waited.
     pub api_ms: Percentiles,
-    /// From the start of the call to the program's answer to a request.
-    pub first_reply_ms: Percentiles,
+    /// From the start of the call to the program's answer to a request; absent where none runs that could be asked.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub first_reply_ms: Option<Percentiles>,
     /// Median of each part, as the operation itself says.
     pub phases_ms: BTreeMap<String, f64>,
     /// Median of the pages copied.
@@ -105,8 +106,10 @@ impl Samples {
 }
 
 fn row(name: &str, note: &'static str, samples: &[Sample]) -> Row {
-    let column = |value: fn(&Sample) -> f64| percentiles(samples.iter().map(value).collect());
-    let stops: Vec<f64> = samples.iter().filter_map(|sample| sample.cost.stop_ms).collect();
+    let column = |value: fn(&Sample) -> Option<f64>| {
+        let values: Vec<f64> = samples.iter().filter_map(value).collect();
+        (!values.is_empty()).then(|| percentiles(values))
+    };
     let mut phases: BTreeMap<String, Vec<f64>> = BTreeMap::new();
     for (phase, ms) in samples.iter().flat_map(|sample| &sample.cost.phases) {
         phases.entry(phase.clone()).or_default().push(*ms);
@@ -116,8 +119,8 @@ fn row(name: &str, note: &'static str, samples: &[Sample]) -> Row {
     Row {
         name: name.to_owned(),
         samples: samples.len(),
-        stop_ms: (!stops.is_empty()).then(|| percentiles(stops)),
-        api_ms: column(|sample| sample.api_ms),
+        stop_ms: column(|sample| sample.cost.stop_ms),
+        api_ms: percentiles(samples.iter().map(|sample| sample.api_ms).collect()),
         first_reply_ms: column(|sample| sample.first_reply_ms),
         phases_ms: phases
             .into_iter()
@@ -171,7 +174,7 @@ impl Report {
             )
         };
         for row in &self.results {
-            let (api, reply) = (cell(Some(row.api_ms)), cell(Some(row.first_reply_ms)));
+            let (api, reply) = (cell(Some(row.api_ms)), cell(row.first_reply_ms));
             let stop = cell(row.stop_ms);
             text += &format!("{:<32} {:>8} {stop:>22} {api:>22} {reply:>22}\n", row.name, row.samples);
         }
@@ -218,7 +221,7 @@ mod tests {
                 page_count: 3,
             },
             api_ms,
-            first_reply_ms: api_ms + 1.0,
+            first_reply_ms: stop_ms.map(|_| api_ms + 1.0),
         };
         samples.add("a.checkpoint", "", sample(2.0, Some(1.0)));
         samples.add("b.checkpoint", "", sample(4.0, None));
@@ -231,6 +234,7 @@ mod tests {
         assert_eq!(json["results"][0]["stop_ms"]["p50"], 1.0);
         assert_eq!(json["results"][0]["phases_ms"]["scan"], 1.0);
         assert!(json["results"][1].get("stop_ms").is_none());
+        assert!(json["results"][1].get("first_reply_ms").is_none());
         assert_eq!(json["ratios"], serde_json::json!({"b.checkpoint/a.checkpoint": 2.0}));
         assert!(report.text().contains("b.checkpoint"));
     }

@@ -51,7 +51,8 @@ pub(crate) struct Cost {
 pub(crate) struct Sample {
     pub(crate) cost: Cost,
     pub(crate) api_ms: f64,
-    pub(crate) first_reply_ms: f64,
+    /// `None` where no program of the box is there to be asked.
+    pub(crate) first_reply_ms: Option<f64>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -75,7 +76,7 @@ pub(crate) trait Target {
         let cost = self.operate(operation)?;
         let api_ms = milliseconds(start);
         let answer = self.ask("ping")?;
-        let first_reply_ms = milliseconds(start);
+        let first_reply_ms = Some(milliseconds(start));
         if answer != "pong" {
             return Err(BenchError::program(
                 "the measured program",
