@@ -5,7 +5,7 @@ Sizes are totals over the tree, threads are per process. Requests come a line at
 given), answers go to OUT: "ping" -> "pong"; "dirty SEED" -> "ok" after every thread wrote new bytes to its share of
 scattered pages and the files were rewritten; "hash" -> a hash of the heap of every process and of all files;
 "dirty_first SEED", "hash_first": the same for the first process alone, which makes all the changes; "spawn N" -> "ok"
-after N children were born that wait for ever.
+after N children were born that wait for ever; "children" -> how many children the first process has.
 It knows nothing of checkpoints.
 """
 
@@ -137,6 +137,9 @@ class Tree:
             return "pong"
         if name == b"spawn":
             spawn(int(request[1]))
+        elif name == b"children":
+            with open(f"/proc/self/task/{os.getpid()}/children") as file:
+                return str(len(file.read().split()))
         elif name == b"hash_first":
             return self.hash([])
         elif name == b"dirty_first":

@@ -113,7 +113,7 @@ fn measure(sandbox: &mut Boxed, operation: Operation) -> Result<Sample, BenchErr
     Ok(Sample {
         cost,
         api_ms,
-        first_reply_ms: api_ms,
+        first_reply_ms: None,
     })
 }
 

@@ -105,17 +105,31 @@ impl Measured<'_> {
         self.round("deltabox", "", agent, Operation::Rollback)?;
         self.round("deltabox", "", agent, Operation::RollbackKeep)?;
         if self.round.is_multiple_of(NEWBORNS_EVERY) {
-            agent.ask(&format!("spawn {NEWBORN_COUNT}"))?;
-            let sample = agent.measure(Operation::Rollback)?;
-            self.samples.add(
-                "deltabox.rollback_newborns",
-                "three children forked since are ended",
-                sample,
-            );
+            self.newborns(agent, process_count)?;
         }
         if process_count > 1 {
             self.idle(agent)?;
         }
+        Ok(())
+    }
+
+    /// Children are born after the checkpoint; they must be gone, and everything else as it was.
+    fn newborns(&mut self, agent: &mut BoxedAgent, process_count: u32) -> Result<(), BenchError> {
+        let before = agent.ask("hash")?;
+        agent.ask(&format!("spawn {NEWBORN_COUNT}"))?;
+        let born = agent.ask("children")?;
+        let sample = agent.measure(Operation::Rollback)?;
+        let (expected, left) = ((process_count - 1).to_string(), agent.ask("children")?);
+        if born == expected || left != expected {
+            let what = format!("{born} children before the rollback, {left} after it, {expected} expected");
+            return Err(BenchError::program("deltabox.rollback_newborns", what));
+        }
+        self.compare("deltabox.rollback_newborns", before, agent.ask("hash")?)?;
+        self.samples.add(
+            "deltabox.rollback_newborns",
+            "three children forked since are ended",
+            sample,
+        );
         Ok(())
     }
 
