@@ -185,7 +185,7 @@ fn write_file(file: impl AsFd, source: impl AsFd, sparse: bool) -> Result<u64> {
             at += length as u64;
         }
     }
-    if sparse && ranges != [0..size] {
+    if sparse && ranges.first() != Some(&(0..size)) {
         make_holes(&file, &ranges, size)?;
     }
     Ok(written)

@@ -164,6 +164,10 @@ impl<'a> Storm<'a> {
             }
             8 | 9 => {
                 let (path, to) = (random.pick(&self.directories[1..])?.clone(), self.new_path(random)?);
+                // ext4 changes the times of the directory when this fails, and tells nobody.
+                if fs::read_dir(&to).is_ok_and(|mut names| names.next().is_some()) {
+                    return None;
+                }
                 self.log.push(format!("rename directory {path:?} {to:?}"));
                 fs::rename(path, to)
             }
