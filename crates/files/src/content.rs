@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use image::tree::Content;
 use linux::reflink::{clone_file, data_ranges, punch_hole, read_at, write_at};
+use rustix::fs::SeekFrom;
 
 use crate::Result;
 use crate::attributes::{Stat, failed, stat};
@@ -36,13 +37,7 @@ pub(crate) fn read(
     }
     let read = read_at(&file, &mut scratch[..length], 0)?;
     let bytes = &scratch[..read];
-    let data: Option<Arc<[Range<u64>]>> = if stat.allocated < size {
-        let ranges = data_ranges(&file, size)?;
-        let is_whole = ranges.first().is_some_and(|first| *first == (0..size));
-        (!is_whole).then(|| ranges.into())
-    } else {
-        None
-    };
+    let data = holes_of(&file, size)?;
     if let Some(Content::Bytes {
         bytes: old,
         data: old_data,
@@ -62,6 +57,19 @@ pub(crate) fn read(
         },
         size,
     ))
+}
+
+/// The ranges that hold data, when there are holes. (The number of allocated blocks does not tell: ext4 counts a block
+/// of extended attributes among them.)
+fn holes_of(file: impl AsFd, size: u64) -> Result<Option<Arc<[Range<u64>]>>> {
+    if size == 0 {
+        return Ok(None);
+    }
+    let first = rustix::fs::seek(&file, SeekFrom::Hole(0)).map_err(failed("lseek SEEK_HOLE", b"file"))?;
+    if first >= size {
+        return Ok(None);
+    }
+    Ok(Some(data_ranges(&file, size)?.into()))
 }
 
 /// Where the bytes to restore come from.
@@ -148,7 +156,6 @@ fn make_holes(file: impl AsFd, data: &[Range<u64>], size: u64) -> Result<()> {
 /// new bytes in again), else by comparing and writing what differs.
 fn write_file(file: impl AsFd, source: impl AsFd, sparse: bool) -> Result<u64> {
     let size = stat(&source)?.attributes.size;
-    let allocated = stat(&source)?.allocated;
     if sparse && size > SMALL_BYTES_MAX && clone_file(&source, &file).is_ok() {
         set_length(&file, size)?;
         return Ok(size);
@@ -178,7 +185,7 @@ fn write_file(file: impl AsFd, source: impl AsFd, sparse: bool) -> Result<u64> {
             at += length as u64;
         }
     }
-    if sparse && allocated < size {
+    if sparse && ranges.first() != Some(&(0..size)) {
         make_holes(&file, &ranges, size)?;
     }
     Ok(written)

@@ -8,6 +8,9 @@
 //! Kernel facts this rests on (6.18): writes through an overlay raise events on the upper inode with the upper
 //! directory as parent; a file with several names reports one of them, so the handle of the file is what counts;
 //! what a dirent event names may have been changed while it was somewhere unmarked, so it is read again whole.
+//!
+//! What raises no event and so is not seen until something else changes there: reads (access times), `touch -a`, and
+//! the times of a directory of ext4 in which a rename onto a directory that is not empty has failed.
 
 use std::collections::{HashMap, HashSet};
 use std::os::fd::OwnedFd;

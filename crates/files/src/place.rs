@@ -38,6 +38,8 @@ pub(crate) struct Placer<'a> {
     exit: Option<OwnedFd>,
     used_top: bool,
     gone_count: u64,
+    /// Paths to which something was moved back.
+    unparked: Vec<Vec<u8>>,
     /// Paths that were revealed.
     pub(crate) revealed: Vec<Vec<u8>>,
 }
@@ -64,6 +66,7 @@ impl<'a> Placer<'a> {
             exit: None,
             used_top: false,
             gone_count: 0,
+            unparked: Vec::new(),
             revealed: Vec::new(),
         }
     }
@@ -187,7 +190,9 @@ impl<'a> Placer<'a> {
                 let (directory, name) = self.parent(path)?;
                 let parked = format!("slot-{slot}");
                 let park = self.park()?;
-                Ok(rustix::fs::renameat(park, parked, &directory, os(name)).map_err(failed("renameat", path))?)
+                rustix::fs::renameat(park, parked, &directory, os(name)).map_err(failed("renameat", path))?;
+                self.unparked.push(path.clone());
+                Ok(())
             }
             Place::Reveal { path, lower } => self.reveal(path, lower),
             Place::Hide { path, is_dir } => self.hide(path, *is_dir),
@@ -201,11 +206,15 @@ impl<'a> Placer<'a> {
     /// not looked it up and must not: the lower file may be in use under the name that it was moved to, and would be
     /// remembered as a second name of it.
     fn hide(&mut self, path: &[u8], is_dir: bool) -> Result<()> {
-        let is_below = |top: &Vec<u8>| {
-            path.strip_prefix(top.as_slice())
-                .is_some_and(|rest| rest.starts_with(b"/"))
+        let deepest = |tops: &[Vec<u8>]| {
+            let is_below = |top: &&Vec<u8>| {
+                path.strip_prefix(top.as_slice())
+                    .is_some_and(|rest| rest.starts_with(b"/"))
+            };
+            tops.iter().filter(is_below).map(Vec::len).max()
         };
-        if self.revealed.iter().any(is_below) {
+        // (What was moved into it has been looked up where it was before.)
+        if deepest(&self.revealed) > deepest(&self.unparked) {
             let (directory, name) = split(path);
             let upper = open_beneath(&self.state.upper, directory, OFlags::PATH | OFlags::DIRECTORY)?;
             if let Err(Errno::NOENT) = stat_entry(&upper, name) {

@@ -329,19 +329,23 @@ impl<'a> Refresh<'a> {
     /// Takes out inodes without a name, and what is below them.
     fn remove_orphans(&mut self) {
         let mut orphans: Vec<FileKey> = std::mem::take(&mut self.orphans).into_iter().collect();
+        orphans.retain(|key| {
+            let tree = &self.state.tree;
+            *key != tree.top && tree.get(key).is_some_and(|inode| inode.names.is_empty())
+        });
         while let Some(key) = orphans.pop() {
-            let tree = &mut self.state.tree;
-            if key == tree.top || tree.get(&key).is_none_or(|inode| !inode.names.is_empty()) {
+            let Some(node) = self.state.tree.inodes.remove(&key) else {
                 continue;
-            }
-            let Some(node) = tree.inodes.remove(&key) else { continue };
+            };
             let _was = self.state.unmarked.remove(&key);
             let _was = self.state.fresh.remove(&key);
             for (name, dentry) in node.children().into_iter().flatten() {
-                if let Entry::Inode(child) = dentry.entry {
-                    change(tree, &child, |inode| {
-                        inode.names.retain(|(parent, known)| *parent != key || known != name)
-                    });
+                let Entry::Inode(child) = dentry.entry else { continue };
+                let tree = &mut self.state.tree;
+                let is_here = |(parent, known): &(FileKey, Name)| *parent == key && known == name;
+                if tree.get(&child).is_some_and(|inode| !inode.names.iter().all(is_here)) {
+                    change(tree, &child, |inode| inode.names.retain(|at| !is_here(at)));
+                } else {
                     orphans.push(child);
                 }
             }

@@ -4,7 +4,7 @@ use std::ffi::OsStr;
 use std::fs;
 use std::io::{Seek, SeekFrom, Write};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{PermissionsExt, symlink};
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 
 use nix::sys::stat::{Mode, SFlag, mknod};
@@ -131,7 +131,7 @@ impl<'a> Storm<'a> {
                     .join(OsStr::from_bytes(random.pick(NAMES)?));
                 let bytes = bytes(random);
                 note("write", &[&path]);
-                fs::write(&path, bytes)
+                write(&path, &bytes)
             }
             3 => {
                 let path = file?;
@@ -164,6 +164,10 @@ impl<'a> Storm<'a> {
             }
             8 | 9 => {
                 let (path, to) = (random.pick(&self.directories[1..])?.clone(), self.new_path(random)?);
+                // ext4 changes the times of the directory when this fails, and tells nobody.
+                if fs::read_dir(&to).is_ok_and(|mut names| names.next().is_some()) {
+                    return None;
+                }
                 self.log.push(format!("rename directory {path:?} {to:?}"));
                 fs::rename(path, to)
             }
@@ -226,7 +230,7 @@ impl<'a> Storm<'a> {
             20 => {
                 let path = self.new_path(random)?;
                 self.log.push(format!("sparse {path:?}"));
-                fs::File::create(path).and_then(|mut open| {
+                create(&path).and_then(|mut open| {
                     open.set_len(65_536 * (1 + random.below(5) as u64))?;
                     open.seek(SeekFrom::Start(4096 * random.below(9) as u64))?;
                     open.write_all(&vec![b's'; 4096])
@@ -245,15 +249,13 @@ impl<'a> Storm<'a> {
             23 => {
                 let (path, beside) = (file?, self.new_path(random)?);
                 self.log.push(format!("replace by rename {path:?} via {beside:?}"));
-                fs::write(&beside, bytes(random)).and_then(|()| fs::rename(beside, path))
+                write(&beside, &bytes(random)).and_then(|()| fs::rename(beside, path))
             }
             24 => {
                 let path = self.new_path(random)?;
                 self.log.push(format!("large {path:?}"));
-                fs::write(
-                    path,
-                    vec![u8::try_from(random.below(256)).expect("a byte"); 140_000 + random.below(100_000)],
-                )
+                let byte = u8::try_from(random.below(256)).expect("a byte");
+                write(&path, &vec![byte; 140_000 + random.below(100_000)])
             }
             _ => {
                 let path = self.new_path(random)?;
@@ -262,6 +264,21 @@ impl<'a> Storm<'a> {
             }
         })
     }
+}
+
+/// Opens for writing, as `File::create` does, but without waiting for the reader of a FIFO.
+fn create(path: &Path) -> std::io::Result<fs::File> {
+    let flags = i32::try_from(rustix::fs::OFlags::NONBLOCK.bits()).expect("a small flag");
+    fs::OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .custom_flags(flags)
+        .open(path)
+}
+
+fn write(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
+    create(path)?.write_all(bytes)
 }
 
 fn bytes(random: &mut Random) -> Vec<u8> {
