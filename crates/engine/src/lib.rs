@@ -348,7 +348,7 @@ impl Frozen<'_> {
             processes.insert(process.pid, Arc::new(process));
         }
         let engine = &mut *self.engine;
-        objects.fill(&engine.live, &mut engine.diag, init, &engine.faults)?;
+        objects.fill(&engine.live, &mut engine.diag, init, &engine.faults, bytes)?;
         laps.lap("contents");
         self.cost.phases.extend(laps.laps);
         let Objects { objects, pipes, sockets, terminals, ghosts, shared, .. } = objects;

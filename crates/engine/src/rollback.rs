@@ -35,10 +35,11 @@ impl Frozen<'_> {
         let none: Vec<u64> = Vec::new();
         let dirty = |pid: u32| -> &[u64] { found.get(&pid).map_or(&none, |f| &f.dirty) };
         let plan = plan::plan(&now, &target, &dirty)?;
-        let fds = plan::fds::plan(&now, &target)?;
+        let fds = plan::fds::plan(&now, &target, &|inode| linux::descriptor::own(inode.device, inode.number).is_some())?;
         self.phase("plan");
         let ended = if self.engine.faults.skips("born") { Vec::new() } else { plan.end.clone() };
         apply::processes::end(&mut self.engine.live, &mut self.stopped, &ended)?;
+        self.end_threads(&plan)?;
         self.phase(Stage::EndNewborns.name());
         files()?;
         self.phase(Stage::Files.name());
@@ -90,7 +91,7 @@ impl Frozen<'_> {
             self.cost.bytes += count * 4096;
         }
         self.phase(Stage::Memory.name());
-        self.threads(target, plan, &by_pid)?;
+        self.threads(plan, &by_pid)?;
         self.phase(Stage::Threads.name());
         apply::fds::apply(&mut apply::fds::Scene {
             live: &self.engine.live,
@@ -132,23 +133,31 @@ impl Frozen<'_> {
         plan.patch.iter().map(|step| step.pid).filter(stands).collect()
     }
 
-    fn threads(&mut self, target: &Processes, plan: &Plan, by_pid: &BTreeMap<u32, i32>) -> Result<(), EngineError> {
+    /// Threads that were born since end while their own memory is still there: the kernel writes to a thread's area of
+    /// restartable sequences whenever it runs.
+    fn end_threads(&mut self, plan: &Plan) -> Result<(), EngineError> {
+        if self.engine.faults.skips("threads") || self.engine.faults.skips("born") {
+            return Ok(());
+        }
+        for step in plan.patch.iter().filter(|step| !step.end_threads.is_empty()) {
+            let process = self.engine.live.values_mut().find(|p| p.pid == step.pid).expect("planned from it");
+            apply::threads::end(process, &mut self.stopped, &step.end_threads)?;
+        }
+        Ok(())
+    }
+
+    fn threads(&mut self, plan: &Plan, by_pid: &BTreeMap<u32, i32>) -> Result<(), EngineError> {
         if self.engine.faults.skips("threads") {
             return Ok(());
         }
         for step in &plan.patch {
-            if step.end_threads.is_empty() && step.make_threads.is_empty() {
-                continue;
-            }
             let process = self.engine.live.get_mut(&by_pid[&step.pid]).expect("planned from it");
-            apply::threads::end(process, &mut self.stopped, &step.end_threads)?;
             for wanted in &step.make_threads {
                 let set = self.engine.set_last_pid.as_mut().ok_or_else(|| {
                     EngineError::Unsupported(format!("thread {} ended and its number cannot be chosen", wanted.tid))
                 })?;
                 apply::threads::make(process, &mut self.stopped, wanted, set)?;
             }
-            debug_assert!(target.processes.contains_key(&step.pid), "planned from it");
         }
         Ok(())
     }
@@ -199,10 +208,14 @@ impl Frozen<'_> {
     }
 }
 
-/// True where something that others may have changed can only be put back from inside the process.
+/// True where something can only be put back from inside the process: what others may have changed, and the time that
+/// has gone by in a relative wait.
 fn needs_itself(process: &crate::tracee::LiveProcess, target: &Processes) -> bool {
     use image::fd::Kind;
     target.processes.get(&process.pid).is_some_and(|wanted| {
+        if wanted.threads.iter().any(|thread| thread.wait.is_some_and(|wait| wait.remaining_ns.is_some())) {
+            return true;
+        }
         let mut kinds = wanted.slots.iter().map(|slot| &target.objects[slot.object as usize].kind);
         kinds.any(|kind| matches!(kind, Kind::Terminal { .. } | Kind::Epoll { .. }))
     })

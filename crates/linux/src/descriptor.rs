@@ -17,6 +17,17 @@ pub fn reopen(fd: BorrowedFd<'_>, flags: OFlags) -> Result<OwnedFd> {
     rustix::fs::open(&path, flags, Mode::empty()).map_err(|e| SysError::rustix("open", path, e))
 }
 
+/// The path of a descriptor of our own that has this device and inode: the way back to a pipe whose end in the box was
+/// closed.
+pub fn own(device: u64, inode: u64) -> Option<String> {
+    let entries = std::fs::read_dir("/proc/self/fd").ok()?;
+    entries.flatten().find_map(|entry| {
+        let path = entry.path();
+        let stat = rustix::fs::stat(&path).ok()?;
+        (stat.st_dev == device && stat.st_ino == inode).then(|| path.to_string_lossy().into_owned())
+    })
+}
+
 /// A new timer on `clock`.
 ///
 /// # Errors

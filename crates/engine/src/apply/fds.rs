@@ -173,7 +173,11 @@ fn pipe_end(
     });
     if let Some(at) = alive.and_then(|at| holder(scene.now, u32::try_from(at).ok()?)) {
         let other = duplicate(scene.live, by_pid, at)?;
-        return Ok(descriptor::reopen(other.as_fd(), flags)?);
+        return Ok(descriptor::reopen(other.as_fd(), flags - OFlags::DIRECT)?);
+    }
+    if let Some(path) = descriptor::own(wanted.inode.device, wanted.inode.number) {
+        return rustix::fs::open(&path, flags - OFlags::DIRECT, Mode::empty())
+            .map_err(|e| SysError::rustix("open", path, e).into());
     }
     if !wanted.path.is_empty() {
         // Both ways first, so that opening for writing finds a reader.
@@ -437,8 +441,12 @@ fn fill_pipe(fd: &OwnedFd, wanted: &image::fd::Pipe, flags: u32) -> Result<(), E
     let Some(content) = &wanted.content else { return Ok(()) };
     let reader = descriptor::reopen(fd.as_fd(), OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC)?;
     let packets = content.len() > 1 || flags & OFlags::DIRECT.bits() != 0;
-    let direct = if packets { OFlags::DIRECT } else { OFlags::empty() };
-    let writer = descriptor::reopen(fd.as_fd(), OFlags::WRONLY | OFlags::NONBLOCK | OFlags::CLOEXEC | direct)?;
+    let writer = descriptor::reopen(fd.as_fd(), OFlags::WRONLY | OFlags::NONBLOCK | OFlags::CLOEXEC)?;
+    if packets {
+        // A pipe cannot be opened in packet mode, but be switched to it.
+        rustix::fs::fcntl_setfl(&writer, OFlags::WRONLY | OFlags::NONBLOCK | OFlags::DIRECT)
+            .map_err(|e| SysError::rustix("F_SETFL", "a pipe", e))?;
+    }
     if linux::pipe::capacity(fd.as_fd())? != wanted.capacity {
         rustix::pipe::fcntl_setpipe_size(fd, wanted.capacity as usize)
             .map_err(|e| SysError::rustix("F_SETPIPE_SZ", wanted.capacity, e))?;

@@ -108,7 +108,7 @@ fn map(batch: &mut Batch, mapping: &Mapping) -> Result<Vec<(usize, &'static str)
     let base = (sharing | libc::MAP_FIXED) as u64;
     match &mapping.backing {
         Backing::Anonymous => {
-            let flags = base | (libc::MAP_ANONYMOUS | libc::MAP_NORESERVE) as u64;
+            let flags = base | libc::MAP_ANONYMOUS as u64;
             Ok(vec![(batch.call(libc::SYS_mmap, [mapping.start, length, prot, flags, u64::MAX, 0]), "mmap")])
         }
         Backing::File { path, offset, .. } => {

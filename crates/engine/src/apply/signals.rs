@@ -25,9 +25,12 @@ pub(crate) fn apply(
     let mut checks: Vec<(usize, &'static str)> = Vec::new();
     actions(&mut batch, &mut checks, now, target, faults);
     itimers(&mut batch, &mut checks, now, target, faults);
-    timers(&mut batch, &mut checks, now, target, faults);
+    let ids = timers(&mut batch, &mut checks, now, target, faults);
     surroundings(&mut batch, &mut checks, now, target, faults);
     if !batch.is_empty() {
+        for (room, id) in ids {
+            remote::put(&space.annex, room, &id.to_ne_bytes());
+        }
         let results = remote::run(&space.annex, thread, &batch)?;
         check(&results, &checks, process.pid)?;
     }
@@ -98,10 +101,18 @@ pub(crate) fn itimerspec(armed: Armed) -> [u8; 32] {
     bytes
 }
 
-fn timers(batch: &mut Batch, checks: &mut Checks, now: &Process, target: &Process, faults: &Faults) {
+/// The rooms in which `timer_create` finds the id that it must give.
+fn timers(
+    batch: &mut Batch,
+    checks: &mut Checks,
+    now: &Process,
+    target: &Process,
+    faults: &Faults,
+) -> Vec<(remote::Room, i32)> {
     const PR_TIMER_CREATE_RESTORE_IDS: u64 = 77;
+    let mut ids = Vec::new();
     if faults.skips("posix_timers") {
-        return;
+        return ids;
     }
     let id = |id: i32| u64::from(id.cast_unsigned());
     let same = |a: &image::timer::PosixTimer, b: &image::timer::PosixTimer| {
@@ -119,14 +130,16 @@ fn timers(batch: &mut Batch, checks: &mut Checks, now: &Process, target: &Proces
             event[12..16].copy_from_slice(&new.notify.to_ne_bytes());
             event[16..20].copy_from_slice(&new.tid.to_ne_bytes());
             let event = batch.bytes(&event);
-            let room = batch.bytes(&new.id.to_ne_bytes());
+            let room = batch.room(4);
+            ids.push((room, new.id));
             batch.call(libc::SYS_prctl, [PR_TIMER_CREATE_RESTORE_IDS, 1, 0, 0, 0, 0]);
-            checks.push((batch.call(libc::SYS_timer_create, [clock, event, room, 0, 0, 0]), "timer_create"));
+            checks.push((batch.call(libc::SYS_timer_create, [clock, event, room.address, 0, 0, 0]), "timer_create"));
             batch.call(libc::SYS_prctl, [PR_TIMER_CREATE_RESTORE_IDS, 0, 0, 0, 0, 0]);
         }
         let address = batch.bytes(&itimerspec(new.armed));
         checks.push((batch.call(libc::SYS_timer_settime, [id(new.id), 0, address, 0, 0, 0]), "timer_settime"));
     }
+    ids
 }
 
 fn surroundings(batch: &mut Batch, checks: &mut Checks, now: &Process, target: &Process, faults: &Faults) {

@@ -39,6 +39,9 @@ pub(crate) fn end(process: &mut LiveProcess, stopped: &mut Stopped, tids: &[u32]
         loop {
             match ptrace::wait(host_tid, true)? {
                 Some((_, Waited::Gone(_))) => break,
+                Some((_, Waited::Stopped { event: 0, signal })) => {
+                    return Err(SysError::new("exit", format!("{host_tid} got signal {signal}"), libc::EFAULT).into());
+                }
                 Some((_, Waited::Stopped { .. })) => ptrace::resume(host_tid, 0)?,
                 None => {}
             }

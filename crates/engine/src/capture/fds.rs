@@ -359,6 +359,7 @@ impl Objects {
         diag: &mut Option<UnixDiag>,
         init: i32,
         faults: &Faults,
+        complete: bool,
     ) -> Result<(), EngineError> {
         for (pipe, ends) in self.pipes.iter_mut().zip(&self.pipe_ends) {
             fill_pipe(live, pipe, ends)?;
@@ -377,7 +378,7 @@ impl Objects {
             let Kind::Socket { number, socket } = self.objects[index].kind else { continue };
             let state = known.get(&number).copied().unwrap_or_default();
             let holder = self.holders[index];
-            self.fill_socket(live, holder, number, socket as usize, state)?;
+            self.fill_socket(live, holder, number, socket as usize, state, complete)?;
             if faults.skips("sockets") {
                 self.sockets[socket as usize].queue.clear();
                 self.sockets[socket as usize].outside = true;
@@ -393,6 +394,7 @@ impl Objects {
         number: u64,
         at: usize,
         state: UnixSocket,
+        complete: bool,
     ) -> Result<(), EngineError> {
         let process = &live[&pid];
         let subject = Subject::of(process);
@@ -410,6 +412,10 @@ impl Objects {
         }
         if !socket.outside {
             let duplicate = process.pidfd.duplicate(fd)?;
+            if has_error(&duplicate) {
+                // Looking would take the error away from the program.
+                return if complete { Err(refuse(&subject, format!("fd {fd}: a unix socket with an unread error"))) } else { Ok(()) };
+            }
             socket.queue = unix_diag::peek(duplicate.as_fd(), socket.kind == libc::SOCK_STREAM)?
                 .ok_or_else(|| refuse(&subject, format!("fd {fd}: descriptors on their way through a unix socket")))?;
         }
@@ -437,6 +443,14 @@ fn fill_pipe(live: &BTreeMap<i32, LiveProcess>, pipe: &mut Pipe, ends: &PipeEnds
         pipe.content = Some(linux::pipe::content(fd.as_fd(), ends.packets)?);
     }
     Ok(())
+}
+
+/// Whether an error waits at a socket to be read.
+fn has_error(fd: &OwnedFd) -> bool {
+    use rustix::event::{PollFd, PollFlags, poll};
+    let mut fds = [PollFd::new(fd, PollFlags::empty())];
+    let zero = rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 };
+    poll(&mut fds, Some(&zero)).is_ok_and(|count| count > 0) && fds[0].revents().contains(PollFlags::ERR)
 }
 
 /// Whether somebody outside the box holds the other end of a pipe.

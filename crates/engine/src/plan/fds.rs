@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use image::fd::{Kind, Object, ObjectIndex};
+use image::fd::{Inode, Kind, Object, ObjectIndex};
 use image::process::Processes;
 
 use crate::error::EngineError;
@@ -68,11 +68,12 @@ fn serves(now_all: &Processes, now: &Object, target_all: &Processes, target: &Ob
     }
 }
 
-/// Plans the way from the tables of `now` to those of `target`.
+/// Plans the way from the tables of `now` to those of `target`. `held` says of a pipe whether we hold an end of it
+/// ourselves (the output of a command).
 ///
 /// # Errors
 /// `Unsupported` where a description is gone that cannot be made again.
-pub(crate) fn plan(now: &Processes, target: &Processes) -> Result<FdPlan, EngineError> {
+pub(crate) fn plan(now: &Processes, target: &Processes, held: &dyn Fn(Inode) -> bool) -> Result<FdPlan, EngineError> {
     let slots_now: BTreeMap<(u32, u32), ObjectIndex> =
         now.processes.iter().flat_map(|(pid, p)| p.slots.iter().map(|s| ((*pid, s.number), s.object))).collect();
     let mut origins = vec![Origin::Made; target.objects.len()];
@@ -93,7 +94,7 @@ pub(crate) fn plan(now: &Processes, target: &Processes) -> Result<FdPlan, Engine
         }
     }
     adopt_moved(now, target, &mut origins, &mut taken);
-    refuse_lost(now, target, &origins)?;
+    refuse_lost(now, target, &origins, held)?;
     let mut tables = BTreeMap::new();
     for (pid, process) in &target.processes {
         let Some(present) = now.processes.get(pid) else { continue };
@@ -131,7 +132,12 @@ fn adopt_moved(now: &Processes, target: &Processes, origins: &mut [Origin], take
     }
 }
 
-fn refuse_lost(now: &Processes, target: &Processes, origins: &[Origin]) -> Result<(), EngineError> {
+fn refuse_lost(
+    now: &Processes,
+    target: &Processes,
+    origins: &[Origin],
+    held: &dyn Fn(Inode) -> bool,
+) -> Result<(), EngineError> {
     for (pid, process) in &target.processes {
         for slot in &process.slots {
             if origins[slot.object as usize] != Origin::Made {
@@ -149,7 +155,7 @@ fn refuse_lost(now: &Processes, target: &Processes, origins: &[Origin]) -> Resul
                 Kind::Pipe { pipe } => {
                     let wanted = &target.pipes[*pipe as usize];
                     let alive = now.pipes.iter().any(|p| p.inode == wanted.inode);
-                    if !alive && wanted.path.is_empty() && wanted.content.is_none() {
+                    if !alive && wanted.path.is_empty() && wanted.content.is_none() && !held(wanted.inode) {
                         return lost("a pipe to the outside");
                     }
                 }
