@@ -1,5 +1,6 @@
 //! The list of commands; each is a file below, and each is: one call, print.
 
+mod bench;
 mod checkpoint;
 mod cp;
 mod create;
@@ -52,8 +53,8 @@ pub(crate) fn run(command: Command, output: &Output) -> Result<u8> {
         Command::Doctor => doctor::doctor(output),
         Command::Demo(args) => demo::demo(&args, output),
         Command::DemoProgram(args) => demo::program::program(&args),
+        Command::Bench(args) => bench::bench(args, output),
         Command::Version => version::version(output),
-        _ => Err(CliError::new(Code::Internal, "not built yet")),
     }
 }
 

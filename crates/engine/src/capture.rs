@@ -34,6 +34,8 @@ pub(crate) struct Observed {
     pub(crate) process: Process,
     /// What changed in memory.
     pub(crate) found: Found,
+    /// Pages of the index that are not there any more (page numbers).
+    pub(crate) freed: Vec<u64>,
     /// Pages in the staging window: page number, staged index.
     pub(crate) staged: Vec<(u64, usize)>,
     /// Pages that were copied at once (unreadable to the process itself, or more than the window holds).
@@ -168,7 +170,7 @@ fn observe_stopped(
         DirtySource::Scan => memory::scan(space, manner.bytes)?,
         DirtySource::Compare => memory::all_present(space, &layout.mappings)?,
     };
-    let found = memory::find(&space.pages, &layout.mappings, &regions);
+    let mut found = memory::find(&layout.mappings, &regions);
     scene.laps.lap("scan");
     // One batch: the process answers about itself and copies its pages, while we read what can be read from outside.
     let thread_tid = any_thread(process, scene.stopped)?.host_tid;
@@ -191,11 +193,11 @@ fn observe_stopped(
     let Outside { layout, changed, status, seen } = outside?;
     let answers = Answers::collect(&space.annex, &asked, &results)?;
     let mut copied = copy_rest(space, thread.host_pid, &staged, &results.unreadable, &rest)?;
-    let mut found = found;
     if changed {
-        found = memory::find(&space.pages, &layout.mappings, &regions);
+        found = memory::find(&layout.mappings, &regions);
         copied.extend(copy_missed(space, thread.host_pid, &found, &staged, &rest, manner)?);
     }
+    let freed = memory::find_freed(&space.pages, &layout.mappings, &regions, changed);
     threads::answered(&results, asked.thread_first)?;
     let leader = threads::answers(&space.annex, asked.thread);
     let pending: Vec<Queued> = ptrace::peek_signals(thread_tid, true)?.into_iter().map(Queued).collect();
@@ -222,7 +224,7 @@ fn observe_stopped(
         limits: answers.limits,
         ..skeleton(process, program, &status, scene.pids)?
     };
-    Ok(Observed { process: image, found, staged, copied })
+    Ok(Observed { process: image, found, freed, staged, copied })
 }
 
 /// What `status` and the links of a process tell, with the rest empty.
@@ -389,7 +391,7 @@ fn observe_asleep(process: &mut LiveProcess, scene: &mut Scene<'_>) -> Result<Op
         limits: image.limits.clone(),
         ..skeleton(process, program, &status, scene.pids)?
     };
-    Ok(Some(Observed { process, found, staged: Vec::new(), copied: Vec::new() }))
+    Ok(Some(Observed { process, found, freed: Vec::new(), staged: Vec::new(), copied: Vec::new() }))
 }
 
 /// Gives mappings of shared memory their index in the whole image, and captures what they map.

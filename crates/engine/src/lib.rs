@@ -338,12 +338,12 @@ impl Frozen<'_> {
                     observed.expect("a process that stands still is observed")
                 }
             };
-            let capture::Observed { process, found, staged, copied } = observed;
+            let capture::Observed { process, found, freed, staged, copied } = observed;
             if bytes && !found.untracked.is_empty() {
                 let space = self.engine.live.get_mut(&host_pid).and_then(|p| p.space.as_mut()).expect("observed");
                 capture::memory::track(space, &found.untracked)?;
             }
-            let capture::memory::Found { dirty, freed, .. } = found;
+            let dirty = found.dirty;
             memory.insert(process.pid, MemoryFound { host_pid, dirty, freed, staged, copied });
             processes.insert(process.pid, Arc::new(process));
         }

@@ -19,6 +19,8 @@ pub(crate) const TRAMPOLINE_SIZE: usize = 128;
 pub(crate) const TRAMPOLINE_TIMEOUT: usize = 96;
 /// Waiting threads of one process whose remaining time can be kept at once.
 pub(crate) const TRAMPOLINE_COUNT: usize = 256;
+/// A word that we count up and the tracee waits for.
+const PACE: usize = 0x9000;
 const TABLE: usize = 0xa000;
 const ENTRY_SIZE: usize = 64;
 const ENTRY_COUNT_MAX: usize = 6144;
@@ -80,6 +82,11 @@ impl Annex {
         self.staging.read(PAGES + index * 4096, out);
     }
 
+    /// Lets a batch go on past every [`Batch::await_pace`] up to `value`.
+    pub(crate) fn set_pace(&self, value: u64) {
+        self.code.store(PACE, value);
+    }
+
     /// Puts a page into the staging window.
     pub(crate) fn stage_page(&self, index: usize, bytes: &[u8; 4096]) {
         assert!(index < STAGED_PAGE_COUNT, "an index below the bound");
@@ -139,6 +146,11 @@ impl Batch {
     /// Adds a copy of staged pages `first..` to the pages at `addresses`.
     pub(crate) fn scatter(&mut self, addresses: &[u64], first: usize) -> usize {
         self.copy(batch::SCATTER, addresses, first)
+    }
+
+    /// Adds a wait until [`Annex::set_pace`] has reached `value`.
+    pub(crate) fn await_pace(&mut self, value: u64) {
+        self.push([batch::AWAIT, self.base + PACE as u64, value, 0, 0, 0, 0, 0]);
     }
 
     fn copy(&mut self, kind: u64, addresses: &[u64], first: usize) -> usize {

@@ -19,13 +19,16 @@ use crate::content::{self, Source};
 use crate::dirty::{Dirty, Parts, SideState};
 use crate::fault::Faults;
 use crate::place::Placer;
-use crate::plan::{AsLower, Plan, Restore, SidePlan, user_xattrs};
+use crate::plan::{AsLower, Clear, Plan, Restore, SidePlan, user_xattrs};
 use crate::refresh::{Refresh, change};
 use crate::tracker::{Applied, Cost, Tracker, inside};
 use crate::{FilesError, Result};
 
 /// Descriptors that `prepare` keeps open for the writes to come; more files than this are opened again.
 const PREPARED_OPEN_MAX: usize = 256;
+
+/// The kernel takes paths of 4,095 bytes; a box can make longer ones step by step.
+const PATH_BYTES_MAX: usize = 4000;
 
 /// Files found writable in `prepare`.
 type Prepared = HashMap<FileKey, OwnedFd>;
@@ -89,6 +92,12 @@ fn refused(path: &[u8], why: impl std::fmt::Display) -> FilesError {
 fn prepare(state: &SideState, blobs: &BlobDir, plan: &SidePlan) -> Result<Prepared> {
     let mut prepared = Prepared::new();
     let mut growth: u64 = 0;
+    if let Some(long) = plan.paths().find(|path| path.len() > PATH_BYTES_MAX) {
+        return Err(FilesError::Refused(format!(
+            "a path of {} bytes is too long for the kernel",
+            long.len()
+        )));
+    }
     for restore in &plan.restore {
         match &restore.node.body {
             Body::Regular(Content::Blob(blob)) => {
@@ -188,7 +197,7 @@ fn apply_side(
     cost.phases.push(("content", started.elapsed()));
 
     let started = Instant::now();
-    absorb(state, blobs, cost, plan, written)?;
+    absorb(state, blobs, cost, plan, written, faults.are_none())?;
     state.lost = was_lost;
     cost.phases.push(("absorb", started.elapsed()));
     Ok(())
@@ -393,38 +402,48 @@ fn look_at(file: &OwnedFd, is_path: bool) -> Result<Node> {
 }
 
 /// Brings the tree up to date after our own changes, so that they do not count as the box's: what was restored is
-/// what the target says (and shares its record), the rest is looked at.
+/// what the target says (and shares its record), the rest is looked at. `trusting`: no fault point left anything out.
 fn absorb(
     state: &mut SideState,
     blobs: &mut BlobDir,
     cost: &mut Cost,
     plan: &SidePlan,
     written: Vec<(FileKey, Written)>,
+    trusting: bool,
 ) -> Result<()> {
-    let mut dirty: Dirty = if plan.clear.is_empty() && plan.place.is_empty() && plan.link.is_empty() {
-        let mut dirty = state.drain()?;
-        dirty.walks.clear();
-        dirty
+    let only_inodes = plan.clear.is_empty() && plan.place.is_empty() && plan.link.is_empty();
+    let mut dirty: Dirty = if only_inodes {
+        state.drain()?
     } else {
+        forget_discarded(state, plan);
         state.take_dirty()?
     };
     if dirty.overflow {
         dirty = state.everything();
     }
-    // Attributes on disk are read again also where the target's record will be taken: they are what is true.
-    for (key, _) in &written {
-        dirty.read(
-            *key,
-            Parts {
-                content: false,
-                xattrs: true,
-            },
-        );
-        if let Some(parts) = dirty.inodes.get_mut(key) {
-            parts.content = false;
+    let mut known = Vec::new();
+    for (key, how) in &written {
+        match how {
+            // In place, nothing moved, all of it written: it is what the target says, without another look.
+            Written::Target(node) if only_inodes && trusting && is_whole(state, key, node) => {
+                let _ours = dirty.inodes.remove(key);
+                known.push((*key, node.clone()));
+            }
+            _ => {
+                let _our_own_writes = dirty.inodes.insert(
+                    *key,
+                    Parts {
+                        content: false,
+                        xattrs: true,
+                    },
+                );
+            }
         }
     }
     Refresh::new(state, blobs, cost).run(dirty)?;
+    for (key, node) in known {
+        let _old = state.tree.inodes.insert(key, node);
+    }
     for (key, how) in written {
         match how {
             Written::Target(node) => take_record(state, key, node),
@@ -437,6 +456,47 @@ fn absorb(
         }
     }
     Ok(())
+}
+
+/// True when the target's record can take the place of ours after a restore in place.
+fn is_whole(state: &SideState, key: &FileKey, node: &Inode) -> bool {
+    state.tree.get(key).is_some_and(|now| {
+        now.ino == node.ino && now.names == node.names && now.xattrs == node.xattrs && now.children() == node.children()
+    })
+}
+
+/// Directories that were removed whole need not be walked again.
+fn forget_discarded(state: &mut SideState, plan: &SidePlan) {
+    let is_below = |path: &[u8], top: &[u8]| {
+        path.strip_prefix(top)
+            .is_some_and(|rest| rest.is_empty() || rest.starts_with(b"/"))
+    };
+    let tops = |wanted: fn(&Clear) -> Option<&[u8]>| plan.clear.iter().filter_map(wanted).collect::<Vec<_>>();
+    let gone = tops(|step| {
+        if let Clear::Discard { path } = step {
+            Some(path)
+        } else {
+            None
+        }
+    });
+    let moved = tops(|step| {
+        if let Clear::Park { path, .. } = step {
+            Some(path)
+        } else {
+            None
+        }
+    });
+    if gone.is_empty() {
+        return;
+    }
+    let tree = &state.tree;
+    let stays = |key: &FileKey| {
+        let path = tree.path(key).unwrap_or_default();
+        let within = |tops: &[&[u8]]| tops.iter().any(|top| is_below(&path, top));
+        !within(&gone) || within(&moved)
+    };
+    state.unmarked.retain(stays);
+    state.fresh.retain(stays);
 }
 
 /// The inode `key` was made like `node` of the target: share what is the same.

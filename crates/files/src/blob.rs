@@ -3,14 +3,15 @@
 //! Nothing in it survives the tracker: it is the resident form of a checkpoint, not the stored one.
 
 use std::ffi::OsStr;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::sync::{Arc, Mutex};
 
 use image::tree::Blob;
 use linux::openat::open_entry;
 use linux::reflink::{clone_file, copy_sparse};
-use rustix::fs::{AtFlags, Dir, FileType, OFlags};
+use rustix::fs::{AtFlags, Dir, OFlags, RenameFlags};
+use rustix::io::Errno;
 
 use crate::Result;
 use crate::attributes::{failed, stat};
@@ -93,8 +94,9 @@ impl BlobDir {
             .map(|mut retired| std::mem::take(&mut *retired))
             .unwrap_or_default();
         retired.into_iter().for_each(|number| self.remove(number));
-        for grave in std::mem::take(&mut self.graves) {
+        while let Some(grave) = self.graves.last() {
             remove_tree(&self.fd, grave.as_bytes())?;
+            let _removed = self.graves.pop();
         }
         Ok(())
     }
@@ -123,29 +125,56 @@ pub(crate) fn names_in(directory: impl AsFd) -> Result<Vec<Vec<u8>>> {
     Ok(names)
 }
 
-/// Removes `name` in `directory` and all below it, following nothing and crossing no mount of its own accord.
-/// Missing is success.
+/// Removes `name` in `directory` and all below it, following nothing. Missing is success. Needs two descriptors and no
+/// stack however deep the tree is (a box can make one of any depth): what is deep is moved to the top first.
 pub(crate) fn remove_tree(directory: impl AsFd, name: &[u8]) -> Result<()> {
     let directory = directory.as_fd();
-    let os_name = OsStr::from_bytes(name);
-    match rustix::fs::unlinkat(directory, os_name, AtFlags::empty()) {
-        Ok(()) | Err(rustix::io::Errno::NOENT) => return Ok(()),
-        Err(rustix::io::Errno::ISDIR) => {}
-        Err(errno) => return Err(failed("unlinkat", name)(errno).into()),
+    if unlink_file(directory, name)? {
+        return Ok(());
     }
-    let inner = open_entry(directory, name, OFlags::RDONLY | OFlags::DIRECTORY, 0)?;
-    let listed = Dir::read_from(&inner).map_err(failed("getdents", name))?;
-    for entry in listed {
-        let entry = entry.map_err(failed("getdents", name))?;
-        let child = entry.file_name();
-        if child == c"." || child == c".." {
+    let top = open_entry(directory, name, OFlags::RDONLY | OFlags::DIRECTORY, 0)?;
+    let mut number: u64 = 0;
+    loop {
+        let names = names_in(&top)?;
+        if names.is_empty() {
+            break;
+        }
+        for child in names {
+            if !unlink_file(top.as_fd(), &child)? {
+                flatten(&top, &child, &mut number)?;
+            }
+        }
+    }
+    let done = rustix::fs::unlinkat(directory, OsStr::from_bytes(name), AtFlags::REMOVEDIR);
+    Ok(done.map_err(failed("rmdir", name))?)
+}
+
+/// Removes a name that is not a directory; false when it is one.
+fn unlink_file(directory: BorrowedFd<'_>, name: &[u8]) -> Result<bool> {
+    match rustix::fs::unlinkat(directory, OsStr::from_bytes(name), AtFlags::empty()) {
+        Ok(()) | Err(Errno::NOENT) => Ok(true),
+        Err(Errno::ISDIR) => Ok(false),
+        Err(errno) => Err(failed("unlinkat", name)(errno).into()),
+    }
+}
+
+/// Removes the directory `top`/`name`; directories in it are moved to `top`.
+fn flatten(top: &OwnedFd, name: &[u8], number: &mut u64) -> Result<()> {
+    let inner = open_entry(top, name, OFlags::RDONLY | OFlags::DIRECTORY, 0)?;
+    for child in names_in(&inner)? {
+        if unlink_file(inner.as_fd(), &child)? {
             continue;
         }
-        if entry.file_type() == FileType::Directory {
-            remove_tree(&inner, child.to_bytes())?;
-        } else {
-            rustix::fs::unlinkat(&inner, child, AtFlags::empty()).map_err(failed("unlinkat", name))?;
+        loop {
+            *number += 1;
+            let (from, to) = (OsStr::from_bytes(&child), format!(".deep-{number}"));
+            match rustix::fs::renameat_with(&inner, from, top, to, RenameFlags::NOREPLACE) {
+                Ok(()) => break,
+                Err(Errno::EXIST) => {}
+                Err(errno) => return Err(failed("renameat2", &child)(errno).into()),
+            }
         }
     }
-    Ok(rustix::fs::unlinkat(directory, os_name, AtFlags::REMOVEDIR).map_err(failed("rmdir", name))?)
+    let done = rustix::fs::unlinkat(top, OsStr::from_bytes(name), AtFlags::REMOVEDIR);
+    Ok(done.map_err(failed("rmdir", name))?)
 }

@@ -33,6 +33,11 @@ impl Faults {
         Self(POINTS.iter().enumerate().map(bit).sum())
     }
 
+    /// True when no point is on.
+    pub(crate) fn are_none(&self) -> bool {
+        self.0 == 0
+    }
+
     /// True when the restore of `kind` (`content`, `mode`) is to be left out.
     pub(crate) fn skips(&self, kind: &str) -> bool {
         if self.0 == 0 {

@@ -25,6 +25,7 @@ pub mod fault;
 mod lower;
 mod place;
 pub mod plan;
+mod planner;
 mod refresh;
 pub mod tracker;
 pub mod volume;

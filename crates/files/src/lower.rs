@@ -1,11 +1,14 @@
 //! What the read-only lower layers of the overlay hold under a path, found the way the overlay finds it: top layer
 //! first, whiteouts and opaque directories end the search. They never change, so answers stay true.
 
+use std::collections::BTreeSet;
 use std::os::fd::OwnedFd;
 
 use image::tree::{Covered, S_IFDIR, S_IFMT};
+use linux::SysError;
 use linux::openat::{handle_of, open_beneath};
 use rustix::fs::OFlags;
+use rustix::io::Errno;
 
 use crate::Result;
 use crate::attributes::{is_whiteout, key_of, overlay_xattr};
@@ -121,6 +124,29 @@ impl Lower {
         Ok(None)
     }
 
+    /// Names in the directory that `path` shows, of all layers. (Not those of layers below one in which the directory
+    /// has another name: redirects are followed for a path, not for a list.)
+    pub(crate) fn names(&self, path: &[u8]) -> Result<Vec<Vec<u8>>> {
+        let mut candidates = BTreeSet::new();
+        for layer in &self.layers {
+            match open_beneath(layer, path, OFlags::RDONLY | OFlags::DIRECTORY) {
+                Ok(directory) => candidates.extend(crate::blob::names_in(&directory)?),
+                Err(error) if is_nothing(&error) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        if self.layers.len() == 1 {
+            return Ok(candidates.into_iter().collect());
+        }
+        let mut names = Vec::new();
+        for name in candidates {
+            if self.find(&image::tree::join(path, &name))?.is_some() {
+                names.push(name);
+            }
+        }
+        Ok(names)
+    }
+
     /// Opens the content of a found regular file or directory.
     pub(crate) fn reopen(&self, found: &Found, flags: OFlags) -> Result<OwnedFd> {
         Ok(open_beneath(&self.layers[found.layer], &found.path, flags)?)
@@ -133,21 +159,13 @@ fn open_if_there(layer: &OwnedFd, path: &[u8]) -> Result<Option<(OwnedFd, u32)>>
             let stat = crate::attributes::stat(&fd)?;
             Ok(Some((fd, stat.mode)))
         }
-        // A link or a file in the middle of the path: nothing is under it.
-        Err(error)
-            if error.is_gone()
-                || matches!(error.errno, libc_errno::ELOOP | libc_errno::ENOTDIR | libc_errno::EXDEV) =>
-        {
-            Ok(None)
-        }
+        Err(error) if is_nothing(&error) => Ok(None),
         Err(error) => Err(error.into()),
     }
 }
 
-/// The errnos that mean "no such thing below this root".
-mod libc_errno {
-    use rustix::io::Errno;
-    pub(super) const ELOOP: i32 = Errno::LOOP.raw_os_error();
-    pub(super) const ENOTDIR: i32 = Errno::NOTDIR.raw_os_error();
-    pub(super) const EXDEV: i32 = Errno::XDEV.raw_os_error();
+/// No such thing below this root; or a link or a file in the middle of the path, and nothing is under those.
+fn is_nothing(error: &SysError) -> bool {
+    let others = [Errno::LOOP, Errno::NOTDIR, Errno::XDEV];
+    error.is_gone() || others.iter().any(|errno| errno.raw_os_error() == error.errno)
 }

@@ -11,7 +11,6 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 
 use image::tree::{Body, Content, Node, S_IFCHR, S_IFMT};
-use linux::SysError;
 use linux::openat::{open_beneath, open_entry};
 use rustix::fs::{AtFlags, FileType, Mode, OFlags};
 use rustix::io::Errno;
@@ -317,12 +316,7 @@ impl<'a> Placer<'a> {
     /// Copies what the lower layers hold at `lower` to `path`: where it cannot be revealed.
     fn copy_lower(&self, path: &[u8], lower: &[u8]) -> Result<()> {
         let (directory, name) = self.parent(path)?;
-        let (lower_directory, lower_name) = split(lower);
-        let Some(found) = self.state.lower.find(lower_directory)? else {
-            return Err(SysError::new("lookup", lower.escape_ascii(), Errno::NOENT.raw_os_error()).into());
-        };
-        let source = self.state.lower.reopen(&found, OFlags::RDONLY | OFlags::DIRECTORY)?;
-        Copier::default().copy(&source, lower_name, &directory, name)
+        Copier::new(&self.state.lower).copy(lower, &directory, name)
     }
 }
 

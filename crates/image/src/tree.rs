@@ -555,13 +555,10 @@ fn suspects(a: &Side, b: &Side) -> BTreeMap<Vec<u8>, bool> {
 
 /// True when a reader of the file could tell the two apart (a directory's names are looked at elsewhere).
 fn differs_to_user(old: &Inode, new: &Inode) -> bool {
-    let visible = |inode: &Inode| -> Vec<(Arc<[u8]>, Arc<[u8]>)> {
-        inode
-            .xattrs
-            .iter()
-            .filter(|(name, _)| !name.starts_with(b"trusted.overlay."))
-            .map(|(name, value)| (name.clone(), value.clone()))
-            .collect()
+    let visible = |inode: &Inode| -> Xattrs {
+        let mut xattrs = (*inode.xattrs).clone();
+        xattrs.retain(|name, _| !name.starts_with(b"trusted.overlay."));
+        xattrs
     };
     let (x, y) = (&old.attributes, &new.attributes);
     if (x.mode, x.uid, x.gid, x.rdev) != (y.mode, y.uid, y.gid, y.rdev) {

@@ -12,6 +12,8 @@ use std::arch::global_asm;
 pub const GATHER: u64 = -2i64 as u64;
 /// Entry kind: copy pages in. Arguments: list of addresses, count, source.
 pub const SCATTER: u64 = -3i64 as u64;
+/// Entry kind: wait until a word is at least a value. Arguments: address of the word, value.
+pub const AWAIT: u64 = -4i64 as u64;
 /// Flag: the saved value is the first argument.
 pub const SAVED_AS_FIRST: u64 = 1;
 /// Flag: save the result.
@@ -35,6 +37,8 @@ global_asm!(
     "je 23f",
     "cmp rax, -3",
     "je 25f",
+    "cmp rax, -4",
+    "je 28f",
     "mov rdi, [rbx + 8]",
     "mov rsi, [rbx + 16]",
     "mov rdx, [rbx + 24]",
@@ -90,6 +94,15 @@ global_asm!(
     "27:",
     "mov [r13], r10",
     "jmp 21b",
+    // await
+    "28:",
+    "mov rsi, [rbx + 8]",
+    "mov rdx, [rbx + 16]",
+    "22:",
+    "cmp [rsi], rdx",
+    "jae 21b",
+    "pause",
+    "jmp 22b",
     "29:",
     "mov qword ptr [r14], 1",
     "deltabox_batch_spin:",

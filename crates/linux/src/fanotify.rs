@@ -66,9 +66,8 @@ impl Group {
             return Err(SysError::last("fanotify_init", "group"));
         }
         // SAFETY: the kernel has just returned `fd`, open, and nobody else knows it.
-        Ok(Self {
-            fd: unsafe { OwnedFd::from_raw_fd(fd) },
-        })
+        let fd = unsafe { OwnedFd::from_raw_fd(fd) };
+        Ok(Self { fd })
     }
 
     /// Marks `directory` (an open directory, not `O_PATH`). The mark goes with the inode, whatever its name becomes,

@@ -238,6 +238,9 @@ fn set_table(
     table: &TablePlan,
     parcel: Vec<(ObjectIndex, OwnedFd)>,
 ) -> Result<(), EngineError> {
+    if table.place.is_empty() && table.close.is_empty() && table.cloexec.is_empty() {
+        return Ok(());
+    }
     let process = &scene.live[&host_pid];
     let space = process.space.as_ref().expect("observed before");
     let thread = crate::capture::any_thread(process, scene.stopped)?;

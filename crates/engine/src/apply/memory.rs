@@ -149,29 +149,31 @@ fn write_pages(
             write_from_outside(space, *page, target.pages.get(*page))?;
         }
     }
-    // Two halves of the window: while the process copies one, we fill the other.
-    let half = (STAGED_PAGE_COUNT / 2).min(own.len().div_ceil(4).max(64));
-    let chunks: Vec<&[u64]> = own.chunks(half).collect();
-    for (number, chunk) in chunks.iter().enumerate() {
-        let first = (number % 2) * (STAGED_PAGE_COUNT / 2);
-        if number == 0 {
-            stage(space, chunk, first, target);
-        }
+    // The process copies a stretch as soon as we have put it into the window.
+    for windowful in own.chunks(STAGED_PAGE_COUNT) {
         let mut batch = Batch::new(&space.annex);
-        let addresses: Vec<u64> = chunk.iter().map(|page| page * 4096).collect();
-        batch.scatter(&addresses, first);
+        space.annex.set_pace(0);
+        for (number, stretch) in windowful.chunks(STRETCH).enumerate() {
+            batch.await_pace(number as u64 + 1);
+            let addresses: Vec<u64> = stretch.iter().map(|page| page * 4096).collect();
+            batch.scatter(&addresses, number * STRETCH);
+        }
         remote::start(&space.annex, thread, &batch)?;
-        if let Some(next) = chunks.get(number + 1) {
-            stage(space, next, ((number + 1) % 2) * (STAGED_PAGE_COUNT / 2), target);
+        for (number, stretch) in windowful.chunks(STRETCH).enumerate() {
+            stage(space, stretch, number * STRETCH, target);
+            space.annex.set_pace(number as u64 + 1);
         }
         let results = remote::finish(&space.annex, thread, &batch)?;
         for index in results.unreadable {
-            let page = chunk[index - first];
+            let page = windowful[index];
             write_from_outside(space, page, target.pages.get(page))?;
         }
     }
     Ok(pages.len() as u64)
 }
+
+/// Pages that are put into the window before the process is told.
+const STRETCH: usize = 32;
 
 fn stage(space: &Space, pages: &[u64], first: usize, target: &AddressSpace) {
     for (i, page) in pages.iter().enumerate() {

@@ -19,14 +19,10 @@ const END: u64 = (1 << 47) - 4096;
 pub(crate) struct Found {
     /// Private pages whose bytes may differ from the index, ascending addresses.
     pub(crate) dirty: Vec<u64>,
-    /// Pages of the index that are not there any more (page numbers).
-    pub(crate) freed: Vec<u64>,
     /// Ranges of shared mappings that were written.
     pub(crate) shared_written: Vec<(u64, u64)>,
     /// Private ranges that are not tracked yet.
     pub(crate) untracked: Vec<(u64, u64)>,
-    /// Present private pages in all.
-    pub(crate) present: u64,
 }
 
 /// Reads the mappings again.
@@ -94,37 +90,114 @@ fn is_trackable(mapping: &Mapping) -> bool {
     mapping.is_private() && (mapping.prot & 2 != 0 || mapping.backing == Backing::Anonymous)
 }
 
-/// What PAGEMAP_SCAN said of an address space.
+/// What PAGEMAP_SCAN said of an address space. A region without `PRESENT` or `SWAPPED` holds nothing.
 #[derive(Debug, Default)]
 pub(crate) struct Regions {
-    /// Present pages of tracked ranges.
-    tracked: Vec<Region>,
-    /// Present pages of all others.
+    /// Tracked ranges that were written (or freed) since they were protected.
+    written: Vec<Region>,
+    /// Ranges that are not tracked.
     others: Vec<Region>,
 }
 
-/// Looks at the pages with PAGEMAP_SCAN; with `protect` they count as unwritten from here on.
+const THERE: u64 = pagemap::PRESENT | pagemap::SWAPPED;
+
+/// Looks for changed pages with PAGEMAP_SCAN; with `protect` they count as unwritten from here on.
+///
+/// Where the index has pages, pages that are gone are asked for too: a freed page shows as written and not there. In
+/// all other places only pages that are there are asked for: asking for more would plant markers in reservations of
+/// terabytes.
 pub(crate) fn scan(space: &Space, protect: bool) -> Result<Regions, EngineError> {
-    let there = pagemap::PRESENT | pagemap::SWAPPED;
-    let Regions { mut tracked, mut others } = Regions::default();
-    let query = Query {
+    let mut regions = Regions::default();
+    let written = Query {
         start: 0,
-        end: END,
+        end: 0,
         protect,
         inverted: 0,
-        all: pagemap::WPALLOWED,
-        any: there,
-        returned: pagemap::WRITTEN,
+        all: pagemap::WPALLOWED | pagemap::WRITTEN,
+        any: 0,
+        returned: THERE,
     };
-    pagemap::scan(&space.pagemap, query, &mut tracked)?;
-    let query = Query { protect: false, inverted: pagemap::WPALLOWED, returned: 0, ..query };
-    pagemap::scan(&space.pagemap, query, &mut others)?;
-    Ok(Regions { tracked, others })
+    let mut at = 0;
+    for (start, end) in runs(&space.pages) {
+        let gap = Query { start: at, end: start, any: THERE, ..written };
+        pagemap::scan(&space.pagemap, gap, &mut regions.written)?;
+        pagemap::scan(&space.pagemap, Query { start, end, ..written }, &mut regions.written)?;
+        at = end;
+    }
+    pagemap::scan(&space.pagemap, Query { start: at, end: END, any: THERE, ..written }, &mut regions.written)?;
+    let untracked = pagemap::WPALLOWED;
+    let query = Query { start: 0, end: END, protect: false, inverted: untracked, all: untracked, ..written };
+    pagemap::scan(&space.pagemap, query, &mut regions.others)?;
+    Ok(regions)
 }
 
-/// What the pages of an address space mean under `mappings`.
-pub(crate) fn find(index: &PageIndex, mappings: &[Mapping], regions: &Regions) -> Found {
-    sort_out(index, mappings, &regions.tracked, &regions.others)
+/// Address ranges in which the index has pages, in whole leaves.
+fn runs(index: &PageIndex) -> Vec<(u64, u64)> {
+    const LEAF: u64 = image::memory::LEAF_PAGE_COUNT as u64 * 4096;
+    let mut runs: Vec<(u64, u64)> = Vec::new();
+    for (leaf, _) in index.leaf_numbers() {
+        let (start, end) = (leaf * LEAF, (leaf * LEAF + LEAF).min(END));
+        match runs.last_mut() {
+            Some(last) if last.1 == start => last.1 = end,
+            _ => runs.push((start, end)),
+        }
+    }
+    runs
+}
+
+/// Which pages changed, under `mappings`.
+pub(crate) fn find(mappings: &[Mapping], regions: &Regions) -> Found {
+    let mut found = Found::default();
+    overlay(mappings, &regions.written, |mapping, start, end, categories| {
+        if categories & THERE == 0 {
+            return;
+        }
+        if mapping.shared {
+            found.shared_written.push((start, end));
+        } else {
+            found.dirty.extend((start..end).step_by(4096));
+        }
+    });
+    overlay(mappings, &regions.others, |mapping, start, end, categories| {
+        if categories & THERE == 0 {
+            return;
+        }
+        let tracked = if mapping.shared {
+            let backed = matches!(mapping.backing, Backing::Shared { .. } | Backing::File { .. });
+            if backed {
+                found.shared_written.push((start, end));
+            }
+            backed && mapping.prot & 2 != 0
+        } else {
+            if is_trackable(mapping) {
+                found.dirty.extend((start..end).step_by(4096));
+            }
+            is_trackable(mapping)
+        };
+        if tracked && found.untracked.last() != Some(&(mapping.start, mapping.end)) {
+            found.untracked.push((mapping.start, mapping.end));
+        }
+    });
+    found.dirty.sort_unstable();
+    found
+}
+
+/// Pages of the index that are not there any more. `moved` says whether the mappings may have changed since the index
+/// was made.
+pub(crate) fn find_freed(index: &PageIndex, mappings: &[Mapping], regions: &Regions, moved: bool) -> Vec<u64> {
+    let mut gone = Vec::new();
+    for region in regions.written.iter().chain(&regions.others).filter(|r| r.categories & THERE == 0) {
+        index.for_each_in(region.start / 4096, region.end / 4096, |page, _| gone.push(page));
+    }
+    if moved {
+        let mut at = 0;
+        for mapping in mappings.iter().filter(|m| m.is_private()) {
+            index.for_each_in(at, mapping.start / 4096, |page, _| gone.push(page));
+            at = mapping.end / 4096;
+        }
+        index.for_each_in(at, END / 4096, |page, _| gone.push(page));
+    }
+    gone
 }
 
 /// The ranges that were written since they were protected; `None` where there are too many to look at.
@@ -163,84 +236,6 @@ pub(crate) fn present(space: &Space, mappings: &[Mapping]) -> Result<Vec<u64>, E
         }
     });
     Ok(pages)
-}
-
-/// Pure: what two scans mean.
-fn sort_out(index: &PageIndex, mappings: &[Mapping], tracked: &[Region], others: &[Region]) -> Found {
-    let mut found = Found::default();
-    let mut private: Vec<(u64, u64)> = Vec::new();
-    overlay(mappings, tracked, |mapping, start, end, categories| {
-        if mapping.shared {
-            if categories & pagemap::WRITTEN != 0 {
-                found.shared_written.push((start, end));
-            }
-            return;
-        }
-        private.push((start, end));
-        if categories & pagemap::WRITTEN != 0 {
-            found.dirty.extend((start..end).step_by(4096));
-        }
-    });
-    let mut fresh: Vec<(u64, u64)> = Vec::new();
-    overlay(mappings, others, |mapping, start, end, _| {
-        if mapping.shared {
-            if matches!(mapping.backing, Backing::Shared { .. } | Backing::File { .. }) {
-                found.shared_written.push((start, end));
-                if mapping.prot & 2 != 0 && found.untracked.last() != Some(&(mapping.start, mapping.end)) {
-                    found.untracked.push((mapping.start, mapping.end));
-                }
-            }
-        } else if is_trackable(mapping) {
-            fresh.push((start, end));
-            if found.untracked.last() != Some(&(mapping.start, mapping.end)) {
-                found.untracked.push((mapping.start, mapping.end));
-            }
-            found.dirty.extend((start..end).step_by(4096));
-        }
-    });
-    found.dirty.sort_unstable();
-    private.extend(&fresh);
-    private.sort_unstable();
-    found.present = private.iter().map(|(start, end)| (end - start) / 4096).sum();
-    found.freed = freed(index, &private);
-    found
-}
-
-/// Pages of the index outside `present` (ascending ranges).
-fn freed(index: &PageIndex, present: &[(u64, u64)]) -> Vec<u64> {
-    let mut gone = Vec::new();
-    // Whole leaves that are fully present are the rule: they are recognised by their count.
-    let mut ranges = present.iter().map(|(start, end)| (start / 4096, end / 4096)).peekable();
-    let mut covered: Vec<(u64, u64)> = Vec::new();
-    let mut last_leaf = u64::MAX;
-    for (leaf, count) in index.leaf_numbers() {
-        debug_assert!(last_leaf == u64::MAX || leaf > last_leaf, "ascending");
-        last_leaf = leaf;
-        let (from, to) = (leaf * 512, leaf * 512 + 512);
-        covered.retain(|(_, end)| *end > from);
-        while let Some(range) = ranges.peek().copied() {
-            if range.0 >= to {
-                break;
-            }
-            if range.1 > from {
-                covered.push(range);
-            }
-            ranges.next();
-        }
-        if count > 0 && covered.iter().any(|(start, end)| *start <= from && *end >= to) {
-            continue;
-        }
-        let mut at = 0;
-        index.for_each_in(from, to, |page, _| {
-            while at < covered.len() && covered[at].1 <= page {
-                at += 1;
-            }
-            if at == covered.len() || covered[at].0 > page {
-                gone.push(page);
-            }
-        });
-    }
-    gone
 }
 
 /// Calls `visit` for each part of a region that lies in a mapping.
@@ -352,9 +347,9 @@ fn protect_range(space: &Space, start: u64, end: u64) -> Result<(), EngineError>
 /// The other source: every present private page may have changed. Works on any kernel.
 pub(crate) fn all_present(space: &Space, mappings: &[Mapping]) -> Result<Regions, EngineError> {
     use std::os::unix::fs::FileExt;
-    let mut regions = Vec::new();
+    let mut regions: Vec<Region> = Vec::new();
     let mut buffer = vec![0u8; 8 * 65536];
-    for mapping in mappings.iter().filter(|m| m.shared || is_trackable(m) || m.is_private()) {
+    for mapping in mappings.iter().filter(|m| m.backing != Backing::Special) {
         let mut page = mapping.start / 4096;
         while page < mapping.end / 4096 {
             let count = usize::try_from(mapping.end / 4096 - page).unwrap_or(usize::MAX).min(65536);
@@ -366,15 +361,18 @@ pub(crate) fn all_present(space: &Space, mappings: &[Mapping]) -> Result<Regions
             for (i, entry) in bytes.chunks_exact(8).enumerate() {
                 let entry = u64::from_ne_bytes(entry.try_into().expect("eight bytes"));
                 let (present, swapped, of_file) = (entry >> 63 & 1, entry >> 62 & 1, entry >> 61 & 1);
-                if (present | swapped) == 1 && (mapping.shared || of_file == 0) {
-                    let start = (page + i as u64) * 4096;
-                    regions.push(Region { start, end: start + 4096, categories: pagemap::WRITTEN });
+                let there = (present | swapped) == 1 && (mapping.shared || of_file == 0);
+                let categories = if there { pagemap::PRESENT } else { 0 };
+                let start = (page + i as u64) * 4096;
+                match regions.last_mut() {
+                    Some(last) if last.end == start && last.categories == categories => last.end += 4096,
+                    _ => regions.push(Region { start, end: start + 4096, categories }),
                 }
             }
             page += count as u64;
         }
     }
-    Ok(Regions { tracked: regions, others: Vec::new() })
+    Ok(Regions { written: regions, others: Vec::new() })
 }
 
 #[cfg(test)]
@@ -386,24 +384,26 @@ mod tests {
         Mapping { start, end, prot: 3, shared: false, backing: Backing::Anonymous, grows_down: false }
     }
 
-    /// A page of the index that no scan reports was freed by the program (MADV_DONTNEED, munmap).
+    /// A page of the index that is reported as not there was freed by the program (MADV_DONTNEED, munmap).
     #[test]
-    fn what_no_scan_reports_is_freed() {
+    fn what_is_not_there_was_freed() {
         let mut index = PageIndex::default();
         for page in [1, 2, 600] {
             index.set(page, Slot::Zero);
         }
-        let regions = [Region { start: 4096, end: 8192, categories: 0 }];
-        let found = sort_out(&index, &[anonymous(4096, 4096 * 700)], &regions, &[]);
-        assert_eq!(found.freed, [2, 600]);
-        assert!(found.dirty.is_empty());
+        let written = vec![Region { start: 8192, end: 4096 * 512, categories: 0 }];
+        let others = vec![Region { start: 4096 * 512, end: 4096 * 700, categories: 0 }];
+        let regions = Regions { written, others };
+        let mappings = [anonymous(4096, 4096 * 512), anonymous(4096 * 512, 4096 * 700)];
+        assert_eq!(find_freed(&index, &mappings, &regions, false), [2, 600]);
+        assert_eq!(find_freed(&index, &mappings[1..], &Regions::default(), true), [1, 2], "unmapped");
     }
 
     /// A range that was unmapped and mapped anew has the same line in maps; it shows as not tracked.
     #[test]
     fn untracked_pages_are_dirty() {
-        let others = [Region { start: 8192, end: 16384, categories: 0 }];
-        let found = sort_out(&PageIndex::default(), &[anonymous(4096, 40960)], &[], &others);
-        assert_eq!(found.dirty, [8192, 12288]);
+        let others = vec![Region { start: 8192, end: 16384, categories: pagemap::PRESENT }];
+        let found = find(&[anonymous(4096, 40960)], &Regions { others, ..Regions::default() });
+        assert_eq!((found.dirty, found.untracked), (vec![8192, 12288], vec![(4096, 40960)]));
     }
 }

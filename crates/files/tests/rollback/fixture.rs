@@ -20,6 +20,8 @@ pub(crate) enum Home {
     Plain,
     /// A state volume that shares extents.
     Volume,
+    /// As `Plain`, with a second lower layer over the first: opaque directories, whiteouts, files of its own.
+    Layered,
 }
 
 pub(crate) struct Fixture {
@@ -48,7 +50,7 @@ impl Fixture {
         let base = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("files-{}-{number}", std::process::id()));
         fs::create_dir_all(&base).expect("target directory is writable");
         let (top, volume) = match home {
-            Home::Plain => (base.clone(), None),
+            Home::Plain | Home::Layered => (base.clone(), None),
             Home::Volume => {
                 let volume = Volume::open(&base, 2 << 30).expect("volume");
                 if !volume.reflink {
@@ -71,10 +73,16 @@ impl Fixture {
         });
         let (upper, work, merged, shm, mapped) =
             (made("upper"), made("work"), made("merged"), made("shm"), made("mapped"));
-        let lower = if idmap(&lower, &mapped) { mapped } else { lower };
+        let mut lowers = vec![if idmap(&lower, &mapped) { mapped } else { lower }];
+        if home == Home::Layered {
+            let layer = made("layer");
+            make_layer(&layer);
+            lowers.insert(0, layer);
+        }
+        let layers: Vec<String> = lowers.iter().map(|lower| lower.display().to_string()).collect();
         let options = format!(
             "lowerdir={},upperdir={},workdir={},redirect_dir=on,index=off,metacopy=on",
-            lower.display(),
+            layers.join(":"),
             upper.display(),
             work.display()
         );
@@ -92,7 +100,7 @@ impl Fixture {
             merged,
             shm,
             upper,
-            lowers: vec![lower],
+            lowers,
             blobs,
             base,
             volume,
@@ -182,6 +190,22 @@ child.stdin.close(); child.wait()
             false
         }
     }
+}
+
+/// A layer over [`make_lower`]: `etc` is all its own, `usr/lib` has additions, `srv/large` is deleted.
+fn make_layer(root: &Path) {
+    for directory in ["etc/own", "usr/lib/python", "srv"] {
+        fs::create_dir_all(root.join(directory)).expect("mkdir");
+    }
+    for name in ["etc/l1", "etc/own/l2", "usr/lib/python/l1", "usr/lib/python/above"] {
+        fs::write(root.join(name), format!("{name} of the upper layer\n")).expect("write");
+    }
+    let flags = rustix::fs::XattrFlags::empty();
+    rustix::fs::setxattr(root.join("etc"), "trusted.overlay.opaque", b"y", flags).expect("root may");
+    let device = nix::sys::stat::makedev(0, 0);
+    let (kind, mode) = (nix::sys::stat::SFlag::S_IFCHR, nix::sys::stat::Mode::empty());
+    nix::sys::stat::mknod(&root.join("srv/large"), kind, mode, device).expect("root may");
+    nix::sys::stat::mknod(&root.join("usr/bin"), kind, mode, device).expect("root may");
 }
 
 /// A lower tree with a bit of everything.

@@ -1,6 +1,13 @@
 //! The tracker against an oracle: random operations through the merged mount, checkpoints, rollbacks to any of them,
 //! and everything a program could see compared with a plain copy.
 
+#![allow(
+    clippy::print_stdout,
+    clippy::print_stderr,
+    reason = "tests say what they skip and what things cost"
+)]
+
+mod cost;
 mod fixture;
 mod oracle;
 mod storm;
@@ -230,15 +237,22 @@ fn seeds(default: std::ops::Range<u64>) -> std::ops::Range<u64> {
 
 #[test]
 fn random_operations_on_the_plain_file_system() {
-    for seed in seeds(1..40) {
+    for seed in seeds(1..13) {
         on_a_thread(move || storm(Home::Plain, None, seed, 14));
     }
 }
 
 #[test]
 fn random_operations_on_a_volume_that_shares_extents() {
-    for seed in seeds(100..120) {
+    for seed in seeds(100..106) {
         on_a_thread(move || storm(Home::Volume, None, seed, 14));
+    }
+}
+
+#[test]
+fn random_operations_over_two_lower_layers() {
+    for seed in seeds(300..308) {
+        on_a_thread(move || storm(Home::Layered, None, seed, 14));
     }
 }
 

@@ -201,13 +201,19 @@ fn a_deleted_lower_directory_that_is_in_use_is_copied() {
     let mut tracker = fixture.tracker(&[]);
     let tree = tracker.capture(&[]).expect("capture");
     fs::remove_dir_all(&path).expect("rm -rf");
-    let _applied = roll_back(&mut tracker, &tree).expect("rollback");
+    let applied = roll_back(&mut tracker, &tree).expect("rollback");
+    assert_eq!(
+        applied.revealed,
+        Vec::<PathBuf>::new(),
+        "the overlay will not show it again while it is held"
+    );
     assert_eq!(
         oracle::compare(&before, &oracle::look(&fixture.merged), 4096),
         Vec::<String>::new()
     );
     drop((held, held_top));
-    let _applied = roll_back(&mut tracker, &tree).expect("rollback again, now revealed");
+    let applied = roll_back(&mut tracker, &tree).expect("rollback again");
+    assert_eq!(applied.revealed, [PathBuf::from("/usr/lib/python")], "now it will");
     assert_eq!(
         oracle::compare(&before, &oracle::look(&fixture.merged), 4096),
         Vec::<String>::new()
@@ -423,4 +429,35 @@ fn the_hosts_usr_as_lower() {
     assert_eq!(list("share"), share);
     assert_eq!(fs::read(fixture.merged.join("bin/sh")).expect("read"), sh);
     assert!(fixture.merged.join("lib").is_dir());
+}
+
+/// A box can nest directories without end; the daemon has a thousand descriptors and a small stack.
+#[test]
+fn a_tree_of_any_depth_is_captured_and_removed() {
+    let Some(fixture) = Fixture::new(Home::Plain, None) else {
+        return;
+    };
+    let mut tracker = fixture.tracker(&[]);
+    let tree = tracker.capture(&[]).expect("capture");
+    let script = "cd \"$0\" && for i in $(seq 1500); do mkdir d && cd d || exit 1; done";
+    let status = std::process::Command::new("sh")
+        .args(["-c", script])
+        .arg(fixture.merged.join("srv"))
+        .status();
+    assert!(status.expect("sh").success());
+    let now = tracker.capture(&[]).expect("capture");
+    assert!(now.root.inodes.len() > 1500);
+    let _applied = tracker.apply(&plan(&now, &tree)).expect("rollback");
+    assert!(!fixture.merged.join("srv/d").exists());
+    tracker.settle().expect("settle removes it");
+    let blobs = fixture.upper.parent().expect("has a parent").join("blobs");
+    let left: Vec<_> = fs::read_dir(&blobs)
+        .expect("readdir")
+        .flatten()
+        .map(|entry| entry.file_name())
+        .collect();
+    assert!(
+        left.iter().all(|name| !name.to_string_lossy().starts_with("grave")),
+        "{left:?}"
+    );
 }

@@ -1,0 +1,59 @@
+//! `bench`: measures the daemon that runs (or is started) and prints what was found. The suites live in `bench`; this is
+//! parse, one call, print.
+
+use bench::files;
+use bench::rewind::{self, Sizes};
+use bench::{BenchError, Report};
+
+use crate::args::{Bench, BenchFiles, BenchRewind};
+use crate::daemon;
+use crate::error::{CliError, Result};
+use crate::output::Output;
+
+pub(crate) fn bench(args: Bench, output: &Output) -> Result<u8> {
+    // Starts a daemon when none runs; the suites open connections of their own.
+    drop(daemon::connect()?);
+    let report = match args {
+        Bench::Rewind(args) => rewind(args, output)?,
+        Bench::Files(args) => files(&args, output)?,
+    };
+    output.value(&report, Report::text)?;
+    Ok(0)
+}
+
+fn rewind(args: BenchRewind, output: &Output) -> Result<Report> {
+    let sizes = Sizes {
+        heap_mb: args.heap_mb,
+        dirty_mb: args.dirty_mb,
+        files: args.files,
+        file_kb: args.file_kb,
+        processes: args.processes,
+        threads: args.threads,
+    };
+    let params = rewind::Params {
+        socket: daemon::place()?.socket,
+        sizes,
+        rounds: args.rounds,
+        criu: args.criu,
+    };
+    let say_every = (params.rounds / 10).max(1);
+    let progress = |round: u32| {
+        if round.is_multiple_of(say_every) {
+            output.note(format_args!("round {round} of {}", params.rounds));
+        }
+    };
+    rewind::run(&params, progress).map_err(failed)
+}
+
+fn files(args: &BenchFiles, output: &Output) -> Result<Report> {
+    let params = files::Params {
+        rounds: args.rounds,
+        ..files::Params::new(daemon::place()?.socket)
+    };
+    let progress = |case: &str, round: u32| output.note(format_args!("{case}: round {round} of {}", params.rounds));
+    files::run(&params, progress).map_err(failed)
+}
+
+fn failed(error: BenchError) -> CliError {
+    CliError::new(api::Code::Internal, error.to_string())
+}
