@@ -26,7 +26,7 @@ pub(crate) const OUR_FAILURE: u8 = 125;
 #[derive(Debug)]
 pub(crate) struct CliError {
     /// What to say; `None` when there is nobody to say it to (a closed pipe).
-    pub(crate) problem: Option<Problem>,
+    pub(crate) problem: Option<Box<Problem>>,
     /// What to end with.
     pub(crate) exit_code: u8,
 }
@@ -80,11 +80,21 @@ impl CliError {
     }
 }
 
+impl std::fmt::Display for CliError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(
+            self.problem
+                .as_ref()
+                .map_or("nobody reads any more", |problem| &problem.detail),
+        )
+    }
+}
+
 impl From<Problem> for CliError {
     fn from(problem: Problem) -> Self {
         let exit_code = exit_code(problem.code);
         Self {
-            problem: Some(problem),
+            problem: Some(Box::new(problem)),
             exit_code,
         }
     }

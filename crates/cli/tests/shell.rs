@@ -1,5 +1,13 @@
 //! `deltabox shell` on a real terminal: raw mode, sizes, job control, and the terminal as it was afterwards.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::print_stderr,
+    clippy::missing_panics_doc,
+    dead_code,
+    reason = "a test: a failure is a panic, a skip is said"
+)]
+
 mod daemon;
 
 use std::fs::File;
@@ -7,6 +15,7 @@ use std::io::{Read, Write};
 use std::os::fd::OwnedFd;
 
 use daemon::Daemon;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{Mode, OFlags};
 use rustix::process::{Pid, Signal, kill_process};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
@@ -47,6 +56,10 @@ impl Screen {
         self.master.write_all(text.as_bytes()).unwrap();
     }
 
+    fn prompt(&mut self) {
+        self.until("work:/# ");
+    }
+
     /// Reads until `text` is on the screen, and forgets what came before.
     fn until(&mut self, text: &str) {
         let mut buffer = [0; 4096];
@@ -55,6 +68,14 @@ impl Screen {
                 self.seen.drain(..at + text.len());
                 return;
             }
+            let mut ready = [PollFd::new(&self.master, PollFlags::IN)];
+            let limit = Timespec { tv_sec: 20, tv_nsec: 0 };
+            assert_eq!(
+                poll(&mut ready, Some(&limit)),
+                Ok(1),
+                "no {text:?} for 20 s; seen: {:?}",
+                self.seen
+            );
             let got = self
                 .master
                 .read(&mut buffer)
@@ -81,23 +102,31 @@ fn an_interactive_shell() {
         .stderr(end());
     let mut child = command.spawn().unwrap();
 
-    // The answers differ from what is typed, so that an echo is not taken for one.
+    // The answers differ from what is typed, so that an echo is not taken for one; and each line waits for the prompt,
+    // since a shell that takes the terminal back forgets what was typed before.
+    screen.prompt();
     screen.types("stty size; echo term=$TERM\n");
     screen.until("40 100");
     screen.until("term=dumb");
+    screen.prompt();
     screen.size(50, 120);
     kill_process(Pid::from_child(&child), Signal::WINCH).unwrap();
     // The size travels on a connection of its own: the shell waits for it.
     screen.types("until [ \"$(stty size)\" = '50 120' ]; do sleep 0.01; done; echo resized $((1 + 1))\n");
     screen.until("resized 2");
-    screen.types("sleep 1000\n");
-    screen.until("sleep 1000");
+    screen.prompt();
+    screen.types("sh -c 'echo runs $((1 + 1)); exec sleep 1000'\n");
+    screen.until("runs 2");
     screen.types("\x03");
+    screen.prompt();
     screen.types("echo code=$?\n");
     screen.until("code=130");
+    screen.prompt();
     screen.types("sleep 1000 &\n");
-    screen.types("jobs | wc -l; kill %1; wait %1; echo job=$?\n");
+    screen.prompt();
+    screen.types("kill %1; wait %1; echo job=$?\n");
     screen.until("job=143");
+    screen.prompt();
     screen.types("exit 3\n");
     assert_eq!(child.wait().unwrap().code(), Some(3));
 

@@ -1,6 +1,14 @@
 //! One end-to-end test per verb: the real program, the real daemon, real boxes. Checkpoints of running programs are
 //! tested in `history.rs`.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::print_stderr,
+    clippy::missing_panics_doc,
+    dead_code,
+    reason = "a test: a failure is a panic, a skip is said"
+)]
+
 mod daemon;
 
 use std::io::{Read, Write};

@@ -69,18 +69,18 @@ impl NodeError {
 
 /// A problem on its way out. The request's id is filled in by the router.
 #[derive(Debug, Clone)]
-pub struct ApiError(pub Problem);
+pub struct ApiError(pub Box<Problem>);
 
 impl ApiError {
     /// A problem without hint.
     pub fn new(code: Code, detail: impl Into<String>) -> Self {
-        Self(Problem::new(code, detail))
+        Self(Box::new(Problem::new(code, detail)))
     }
 }
 
 impl From<Problem> for ApiError {
     fn from(problem: Problem) -> Self {
-        Self(problem)
+        Self(Box::new(problem))
     }
 }
 
@@ -91,7 +91,7 @@ impl From<TimelineError> for ApiError {
         if let TimelineError::UnknownRevision { near, .. } | TimelineError::UnknownTag { near, .. } = error {
             problem.candidates = near;
         }
-        Self(problem)
+        Self(Box::new(problem))
     }
 }
 
@@ -123,7 +123,7 @@ impl IntoResponse for ApiError {
     fn into_response(self) -> Response {
         let status = StatusCode::from_u16(self.0.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
         let mut response = (status, [(header::CONTENT_TYPE, PROBLEM_TYPE)]).into_response();
-        response.extensions_mut().insert(self.0);
+        response.extensions_mut().insert(*self.0);
         response
     }
 }

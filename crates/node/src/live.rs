@@ -5,6 +5,7 @@ mod boxes;
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use api::{Code, Problem};
 use image::{ExecId, SandboxId, Tenant};
@@ -16,6 +17,9 @@ use crate::error::ApiError;
 use crate::events::Events;
 
 pub use boxes::{Birth, Boxes, ImageSource, Running};
+
+/// How long one box may take to go when the daemon ends; the kernel ends what is left together with its driver.
+const REMOVE_MAX: Duration = Duration::from_secs(5);
 
 /// How unlike a typed name may be to be offered (1 is equal).
 const LIKENESS_MIN: f64 = 0.7;
@@ -241,7 +245,7 @@ impl Live {
                 ..caller.clone()
             };
             // What could not be removed is named in the event log; there is nobody else to tell.
-            drop(self.remove(&caller, &entry).await);
+            drop(tokio::time::timeout(REMOVE_MAX, self.remove(&caller, &entry)).await);
         }
     }
 }

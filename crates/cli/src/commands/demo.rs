@@ -51,8 +51,12 @@ pub(crate) fn demo(args: &Demo, output: &Output) -> Result<u8> {
     let signals = Signals::hold()?;
     private.end_on(&signals)?;
     let mut show = Show::begin(&private, args, output)?;
-    show.destroy_and_return(args, output)?;
-    show.many_rounds(args, output)?;
+    let ran = show
+        .destroy_and_return(args, output)
+        .and_then(|()| show.many_rounds(args, output));
+    if let Err(error) = ran {
+        show.proofs.that("the demo ran to its end", false, || error.to_string());
+    }
     let report = show.report(args, kernel);
     let failed = report.proofs.iter().any(|proof| !proof.holds);
     output.value(&report, text)?;

@@ -151,7 +151,7 @@ fn image_source(image: Option<&str>) -> Result<ImageSource, ApiError> {
         Some(path) => path,
     };
     let no = |detail: String| {
-        ApiError(Problem::new(Code::BadRequest, detail).hint("an image is `host`, a directory, or a tar file"))
+        ApiError::from(Problem::new(Code::BadRequest, detail).hint("an image is `host`, a directory, or a tar file"))
     };
     if !path.starts_with('/') {
         return Err(no(format!("the image {path:?} is not an absolute path")));

@@ -31,7 +31,7 @@ n=7 words=(one two three); cd /srv
 while read -r question; do
   case $question in
     destroy) n=0 words=(); cd /; echo destroyed ;;
-    state) echo "n=$n words=${words[*]} in=$PWD" ;;
+    state) echo "n=$n words=${words[*]} in=$(readlink /proc/$$/cwd)" ;;
     next) n=$((n + 1)); echo "n=$n" ;;
   esac
 done
