@@ -10,7 +10,9 @@ use std::time::Duration;
 use serde_json::Value;
 
 /// How long one command of the command line may take.
-pub const COMMAND_WITHIN: Duration = Duration::from_secs(60);
+pub const COMMAND_WITHIN: Duration = Duration::from_secs(20);
+/// How long a daemon may take to take everything down.
+const STOP_WITHIN: Duration = Duration::from_secs(20);
 const LOG_TAIL_LINES: usize = 15;
 
 /// A running daemon.
@@ -119,8 +121,15 @@ impl Daemon {
         let below = descendants(child.id());
         let pid = rustix::process::Pid::from_child(&child);
         rustix::process::kill_process(pid, rustix::process::Signal::TERM).map_err(|errno| errno.to_string())?;
+        if !ends_within(&child, STOP_WITHIN) {
+            let tail = self.log_tail();
+            child.kill().and_then(|()| child.wait()).map_err(|error| error.to_string())?;
+            take_down(self.state.path());
+            return Err(format!("the daemon did not end within {STOP_WITHIN:?} and was killed\n{tail}"));
+        }
         let status = child.wait().map_err(|error| error.to_string())?;
         if !status.success() {
+            take_down(self.state.path());
             return Err(format!("the daemon ended with {status}\n{}", self.log_tail()));
         }
         let left = left_behind(self.state.path(), &below);
@@ -132,6 +141,25 @@ impl Drop for Daemon {
     fn drop(&mut self) {
         // Who wants to know calls `stop`.
         let _left = self.end();
+    }
+}
+
+fn ends_within(child: &Child, within: Duration) -> bool {
+    let pid = rustix::process::Pid::from_child(child);
+    let Ok(handle) = rustix::process::pidfd_open(pid, rustix::process::PidfdFlags::empty()) else { return true };
+    let mut ended = [rustix::event::PollFd::new(&handle, rustix::event::PollFlags::IN)];
+    let within = rustix::event::Timespec { tv_sec: i64::try_from(within.as_secs()).unwrap_or(i64::MAX), tv_nsec: 0 };
+    rustix::event::poll(&mut ended, Some(&within)).is_ok_and(|count| count > 0)
+}
+
+/// What a daemon that was killed could not take down itself: its mounts, the last first.
+fn take_down(state: &Path) {
+    let mounts = std::fs::read_to_string("/proc/self/mounts").unwrap_or_default();
+    for mount in mounts.lines().rev().filter_map(|line| line.split(' ').nth(1)) {
+        if Path::new(mount).starts_with(state) {
+            // A failure shows as a directory that cannot be removed; there is nobody else to tell.
+            let _done = rustix::mount::unmount(mount, rustix::mount::UnmountFlags::DETACH);
+        }
     }
 }
 

@@ -27,6 +27,11 @@ impl Daemons {
         Self { program, running: Mutex::new(HashMap::new()) }
     }
 
+    /// The program they are of.
+    pub fn program(&self) -> &Path {
+        &self.program
+    }
+
     /// The daemon with this fault point on (`""`: none), started when there is none. It runs while somebody holds it.
     ///
     /// # Errors
