@@ -10,12 +10,17 @@ use deltabox_tests::daemon::Daemon;
 use deltabox_tests::run;
 use libtest_mimic::{Arguments, Failed, Trial};
 
-#[expect(clippy::disallowed_methods, reason = "a test program's main: settings are read once here")]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "a test program's main: settings are read once here"
+)]
 fn main() -> ExitCode {
     let mut arguments = Arguments::from_args();
     // Each looks at the whole machine.
     arguments.test_threads = Some(1);
-    let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().expect("the tmp directory lies in the target directory");
+    let target = Path::new(env!("CARGO_TARGET_TMPDIR"))
+        .parent()
+        .expect("the tmp directory lies in the target directory");
     let program = match run::boxes(std::env::var("DELTABOX_BIN").ok().map(Into::into), target) {
         Ok(daemons) => daemons.program().to_owned(),
         Err(reason) => {
@@ -23,10 +28,13 @@ fn main() -> ExitCode {
             return ExitCode::SUCCESS;
         }
     };
-    let tests: [(&str, fn(&Path) -> Result<(), String>); 3] = [
+    let tests: [(&str, Test); 3] = [
         ("after_boxes_were_removed", after_boxes_were_removed),
         ("after_a_stop_with_boxes_running", after_a_stop_with_boxes_running),
-        ("boxes_cost_the_daemon_no_descriptor", boxes_cost_the_daemon_no_descriptor),
+        (
+            "boxes_cost_the_daemon_no_descriptor",
+            boxes_cost_the_daemon_no_descriptor,
+        ),
     ];
     let trials = tests.map(|(name, test)| {
         let program = program.clone();
@@ -40,11 +48,20 @@ fn say(line: &str) {
     eprintln!("{line}");
 }
 
+type Test = fn(&Path) -> Result<(), String>;
+
 fn live_through(daemon: &Daemon, name: &str) -> Result<(), String> {
     daemon.json(&["create", "--name", name])?;
     daemon.json(&["exec", "-d", name, "--", "sh", "-c", "while :; do sleep 1; done"])?;
     daemon.json(&["checkpoint", name])?;
-    daemon.json(&["exec", name, "--", "sh", "-c", "echo text > /srv/file; rm -rf /usr/include/linux"])?;
+    daemon.json(&[
+        "exec",
+        name,
+        "--",
+        "sh",
+        "-c",
+        "echo text > /srv/file; rm -rf /usr/include/linux",
+    ])?;
     daemon.json(&["rollback", name])?;
     Ok(())
 }
@@ -75,7 +92,11 @@ fn nothing_of(daemon: Daemon, groups_before: &BTreeSet<PathBuf>) -> Result<(), S
     if !left.is_empty() {
         return Err(format!("control groups are left: {left:?}"));
     }
-    if state.exists() { Err(format!("{} cannot be removed", state.display())) } else { Ok(()) }
+    if state.exists() {
+        Err(format!("{} cannot be removed", state.display()))
+    } else {
+        Ok(())
+    }
 }
 
 fn boxes_cost_the_daemon_no_descriptor(program: &Path) -> Result<(), String> {

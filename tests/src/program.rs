@@ -54,7 +54,10 @@ impl Program {
     /// # Errors
     /// When it cannot be started.
     pub fn start(command: &mut Command) -> Result<Self, String> {
-        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
         let mut child = command.spawn().map_err(|error| format!("{command:?}: {error}"))?;
         let stdin = child.stdin.take();
         let stdout = child.stdout.take().expect("asked for");
@@ -74,7 +77,12 @@ impl Program {
             let _read = stderr.read_to_end(&mut bytes);
             String::from_utf8_lossy(&bytes).into_owned()
         });
-        Ok(Self { child, stdin, lines, errors: Some(errors) })
+        Ok(Self {
+            child,
+            stdin,
+            lines,
+            errors: Some(errors),
+        })
     }
 
     /// The next line of its output.
@@ -145,7 +153,9 @@ impl Program {
     /// Ends it and gives what it wrote to standard error.
     pub fn last_words(&mut self) -> String {
         self.end();
-        self.errors.take().map_or_else(String::new, |errors| errors.join().expect("the reader does not panic"))
+        self.errors
+            .take()
+            .map_or_else(String::new, |errors| errors.join().expect("the reader does not panic"))
     }
 
     fn end(&mut self) {
