@@ -1,2 +1,137 @@
-//! being written
-fn main() {}
+//! After a daemon has stopped nothing of it is left: no mount, no control group, no process, no loop device, no socket; and
+//! while it runs, boxes that come and go cost it no descriptor.
+#![forbid(unsafe_code)]
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use deltabox_tests::daemon::Daemon;
+use deltabox_tests::run;
+use libtest_mimic::{Arguments, Failed, Trial};
+
+#[expect(
+    clippy::disallowed_methods,
+    reason = "a test program's main: settings are read once here"
+)]
+fn main() -> ExitCode {
+    let mut arguments = Arguments::from_args();
+    // Each looks at the whole machine.
+    arguments.test_threads = Some(1);
+    let target = Path::new(env!("CARGO_TARGET_TMPDIR"))
+        .parent()
+        .expect("the tmp directory lies in the target directory");
+    let program = match run::boxes(std::env::var("DELTABOX_BIN").ok().map(Into::into), target) {
+        Ok(daemons) => daemons.program().to_owned(),
+        Err(reason) => {
+            say(&format!("skipped, all of it: {reason}"));
+            return ExitCode::SUCCESS;
+        }
+    };
+    let tests: [(&str, Test); 3] = [
+        ("after_boxes_were_removed", after_boxes_were_removed),
+        ("after_a_stop_with_boxes_running", after_a_stop_with_boxes_running),
+        (
+            "boxes_cost_the_daemon_no_descriptor",
+            boxes_cost_the_daemon_no_descriptor,
+        ),
+    ];
+    let trials = tests.map(|(name, test)| {
+        let program = program.clone();
+        Trial::test(name, move || test(&program).map_err(Failed::from))
+    });
+    libtest_mimic::run(&arguments, trials.into()).exit_code()
+}
+
+#[expect(clippy::print_stderr, reason = "a test program speaks to whoever runs it")]
+fn say(line: &str) {
+    eprintln!("{line}");
+}
+
+type Test = fn(&Path) -> Result<(), String>;
+
+fn live_through(daemon: &Daemon, name: &str) -> Result<(), String> {
+    daemon.json(&["create", "--name", name])?;
+    daemon.json(&["exec", "-d", name, "--", "sh", "-c", "while :; do sleep 1; done"])?;
+    daemon.json(&["checkpoint", name])?;
+    daemon.json(&[
+        "exec",
+        name,
+        "--",
+        "sh",
+        "-c",
+        "echo text > /srv/file; rm -rf /usr/include/linux",
+    ])?;
+    daemon.json(&["rollback", name])?;
+    Ok(())
+}
+
+fn after_boxes_were_removed(program: &Path) -> Result<(), String> {
+    let before = groups();
+    let daemon = Daemon::start(program, &[])?;
+    for name in ["one", "two"] {
+        live_through(&daemon, name)?;
+        daemon.json(&["rm", name])?;
+    }
+    nothing_of(daemon, &before)
+}
+
+fn after_a_stop_with_boxes_running(program: &Path) -> Result<(), String> {
+    let before = groups();
+    let daemon = Daemon::start(program, &[])?;
+    for name in ["one", "two"] {
+        live_through(&daemon, name)?;
+    }
+    nothing_of(daemon, &before)
+}
+
+fn nothing_of(daemon: Daemon, groups_before: &BTreeSet<PathBuf>) -> Result<(), String> {
+    let state = daemon.state().to_owned();
+    daemon.stop()?;
+    let left: Vec<_> = groups().difference(groups_before).cloned().collect();
+    if !left.is_empty() {
+        return Err(format!("control groups are left: {left:?}"));
+    }
+    if state.exists() {
+        Err(format!("{} cannot be removed", state.display()))
+    } else {
+        Ok(())
+    }
+}
+
+fn boxes_cost_the_daemon_no_descriptor(program: &Path) -> Result<(), String> {
+    let daemon = Daemon::start(program, &[])?;
+    let open = || std::fs::read_dir(format!("/proc/{}/fd", daemon.pid())).map_or(0, Iterator::count);
+    live_through(&daemon, "first")?;
+    daemon.json(&["rm", "first"])?;
+    let before = open();
+    for number in 0..5 {
+        let name = format!("box-{number}");
+        live_through(&daemon, &name)?;
+        daemon.json(&["rm", &name])?;
+    }
+    // One connection of the command line may still be closing.
+    let after = open();
+    if after > before + 1 {
+        return Err(format!("descriptors: {before} before five boxes, {after} after them"));
+    }
+    daemon.stop()
+}
+
+/// Control groups of boxes, all hierarchies. Other daemons may run beside: only names with `deltabox` count, and only the
+/// difference of before and after.
+fn groups() -> BTreeSet<PathBuf> {
+    let mut found = BTreeSet::new();
+    let mut waiting = vec![PathBuf::from("/sys/fs/cgroup")];
+    while let Some(directory) = waiting.pop() {
+        for entry in std::fs::read_dir(&directory).into_iter().flatten().flatten() {
+            if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+                waiting.push(entry.path());
+                if entry.path().to_string_lossy().contains("deltabox") {
+                    found.insert(entry.path());
+                }
+            }
+        }
+    }
+    found
+}

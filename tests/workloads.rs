@@ -8,11 +8,16 @@ use std::process::ExitCode;
 use deltabox_tests::run;
 use libtest_mimic::Arguments;
 
-#[expect(clippy::disallowed_methods, reason = "a test program's main: settings are read once here")]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "a test program's main: settings are read once here"
+)]
 fn main() -> ExitCode {
     let mut arguments = Arguments::from_args();
     let output = Path::new(env!("CARGO_TARGET_TMPDIR")).join("workloads");
-    let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().expect("the tmp directory lies in the target directory");
+    let target = Path::new(env!("CARGO_TARGET_TMPDIR"))
+        .parent()
+        .expect("the tmp directory lies in the target directory");
     let list = match run::prepare(Path::new(env!("CARGO_MANIFEST_DIR")), &output) {
         Ok(list) => list,
         Err(error) => {

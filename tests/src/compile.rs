@@ -56,7 +56,11 @@ pub fn list(directory: &Path, output: &Path) -> Result<Vec<Workload>, String> {
 
 fn parse(source: PathBuf, name: String, compiled: bool, output: &Path) -> Result<Workload, String> {
     let text = std::fs::read_to_string(&source).map_err(|error| format!("{}: {error}", source.display()))?;
-    let head: Vec<&str> = text.lines().take(5).map(|line| line.strip_prefix("# ").unwrap_or(line)).collect();
+    let head: Vec<&str> = text
+        .lines()
+        .take(5)
+        .map(|line| line.strip_prefix("# ").unwrap_or(line))
+        .collect();
     let about = head.first().and_then(|line| line.strip_prefix("//! "));
     let about = about.ok_or_else(|| format!("{}: the first line must be `//! what must survive`", source.display()))?;
     let fault = head.iter().find_map(|line| line.strip_prefix("// fault: "));
@@ -79,17 +83,25 @@ fn parse(source: PathBuf, name: String, compiled: bool, output: &Path) -> Result
 /// # Errors
 /// What the compiler said, of all programs that failed.
 pub fn build(workloads: &[Workload]) -> Result<(), String> {
-    let Some(first) = workloads.iter().find(|workload| !workload.is_python()) else { return Ok(()) };
+    let Some(first) = workloads.iter().find(|workload| !workload.is_python()) else {
+        return Ok(());
+    };
     let output = first.program.parent().expect("programs lie in the output directory");
     std::fs::create_dir_all(output).map_err(|error| format!("{}: {error}", output.display()))?;
     let headers = newest_header(first.source.parent().expect("sources lie in a directory"))?;
-    let waiting = Mutex::new(workloads.iter().filter(|workload| !workload.is_python() && is_old(workload, headers)));
+    let waiting = Mutex::new(
+        workloads
+            .iter()
+            .filter(|workload| !workload.is_python() && is_old(workload, headers)),
+    );
     let failures = Mutex::new(Vec::new());
     std::thread::scope(|scope| {
         for _ in 0..2 {
             scope.spawn(|| {
                 loop {
-                    let Some(workload) = waiting.lock().expect("no compile panics").next() else { return };
+                    let Some(workload) = waiting.lock().expect("no compile panics").next() else {
+                        return;
+                    };
                     if let Err(failure) = compile(workload) {
                         failures.lock().expect("no compile panics").push(failure);
                     }
@@ -98,7 +110,11 @@ pub fn build(workloads: &[Workload]) -> Result<(), String> {
         }
     });
     let failures = failures.into_inner().expect("no compile panics");
-    if failures.is_empty() { Ok(()) } else { Err(failures.join("\n")) }
+    if failures.is_empty() {
+        Ok(())
+    } else {
+        Err(failures.join("\n"))
+    }
 }
 
 fn newest_header(directory: &Path) -> Result<SystemTime, String> {
@@ -125,11 +141,24 @@ fn compile(workload: &Workload) -> Result<(), String> {
     // Written beside and renamed: another run of the tests may be starting the old one.
     let fresh = workload.program.with_extension(format!("new-{}", std::process::id()));
     let mut command = Command::new("cc");
-    command.args(["-O1", "-g", "-Wall", "-Wextra", "-Werror", "-Wno-unused-function", "-pthread", "-o"]);
+    command.args([
+        "-O1",
+        "-g",
+        "-Wall",
+        "-Wextra",
+        "-Werror",
+        "-Wno-unused-function",
+        "-pthread",
+        "-o",
+    ]);
     let output = command.arg(&fresh).arg(&workload.source).arg("-lrt").output();
     let output = output.map_err(|error| format!("cc: {error}"))?;
     if !output.status.success() {
-        return Err(format!("{}: {}", workload.name, String::from_utf8_lossy(&output.stderr)));
+        return Err(format!(
+            "{}: {}",
+            workload.name,
+            String::from_utf8_lossy(&output.stderr)
+        ));
     }
     std::fs::rename(&fresh, &workload.program).map_err(|error| format!("{}: {error}", fresh.display()))
 }

@@ -5,12 +5,16 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::channel;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
 /// How long one command of the command line may take.
-pub const COMMAND_WITHIN: Duration = Duration::from_secs(60);
+pub const COMMAND_WITHIN: Duration = Duration::from_secs(20);
+/// How long a daemon may take to take everything down.
+const STOP_WITHIN: Duration = Duration::from_secs(20);
+/// How long the kernel may take to tear down what nobody uses any more.
+const TEARDOWN_WITHIN: Duration = Duration::from_secs(3);
 const LOG_TAIL_LINES: usize = 15;
 
 /// A running daemon.
@@ -38,16 +42,27 @@ impl Daemon {
     /// # Errors
     /// When it does not come up, with what it said.
     pub fn start(program: &Path, faults: &[&str]) -> Result<Self, String> {
-        let state = tempfile::Builder::new().prefix("deltabox-t").tempdir().map_err(|error| error.to_string())?;
+        let state = tempfile::Builder::new()
+            .prefix("deltabox-t")
+            .tempdir()
+            .map_err(|error| error.to_string())?;
         let log = std::fs::File::create(state.path().join("test.log")).map_err(|error| error.to_string())?;
         let mut command = command_at(program, state.path());
-        command.args(["serve", "--background", "--with-parent"]).env("DELTABOX_FAULTS", faults.join(","));
+        command
+            .args(["serve", "--background", "--with-parent"])
+            .env("DELTABOX_FAULTS", faults.join(","));
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(log);
-        let mut child = command.spawn().map_err(|error| format!("{}: {error}", program.display()))?;
+        let mut child = command
+            .spawn()
+            .map_err(|error| format!("{}: {error}", program.display()))?;
         let stdout = child.stdout.take().expect("asked for");
         let mut said = String::new();
         let read = BufReader::new(stdout).read_line(&mut said);
-        let daemon = Self { child: Some(child), program: program.to_owned(), state };
+        let daemon = Self {
+            child: Some(child),
+            program: program.to_owned(),
+            state,
+        };
         match read {
             Ok(_) if said == "ready\n" => Ok(daemon),
             _ => Err(format!("the daemon did not come up: {said}\n{}", daemon.log_tail())),
@@ -92,7 +107,9 @@ impl Daemon {
             return Err(format!("deltabox {}: {said}\n{}", args.join(" "), self.log_tail()));
         }
         let last = said.out.lines().last().unwrap_or("null");
-        serde_json::from_str(last).or_else(|_| serde_json::from_str(&said.out)).map_err(|error| format!("{args:?}: {error}: {}", said.out))
+        serde_json::from_str(last)
+            .or_else(|_| serde_json::from_str(&said.out))
+            .map_err(|error| format!("{args:?}: {error}: {}", said.out))
     }
 
     /// The last lines of its log.
@@ -100,7 +117,11 @@ impl Daemon {
         let mut lines = Vec::new();
         for name in ["test.log", "deltabox.log"] {
             let text = std::fs::read(self.state.path().join(name)).unwrap_or_default();
-            lines.extend(String::from_utf8_lossy(&text).lines().map(|line| format!("  daemon: {line}")));
+            lines.extend(
+                String::from_utf8_lossy(&text)
+                    .lines()
+                    .map(|line| format!("  daemon: {line}")),
+            );
         }
         let from = lines.len().saturating_sub(LOG_TAIL_LINES);
         lines[from..].join("\n")
@@ -115,16 +136,41 @@ impl Daemon {
     }
 
     fn end(&mut self) -> Result<(), String> {
-        let Some(mut child) = self.child.take() else { return Ok(()) };
+        let Some(mut child) = self.child.take() else {
+            return Ok(());
+        };
         let below = descendants(child.id());
         let pid = rustix::process::Pid::from_child(&child);
         rustix::process::kill_process(pid, rustix::process::Signal::TERM).map_err(|errno| errno.to_string())?;
+        if !ends_within(&child, STOP_WITHIN) {
+            let tail = self.log_tail();
+            child
+                .kill()
+                .and_then(|()| child.wait())
+                .map_err(|error| error.to_string())?;
+            take_down(self.state.path());
+            return Err(format!(
+                "the daemon did not end within {STOP_WITHIN:?} and was killed\n{tail}"
+            ));
+        }
         let status = child.wait().map_err(|error| error.to_string())?;
         if !status.success() {
+            take_down(self.state.path());
             return Err(format!("the daemon ended with {status}\n{}", self.log_tail()));
         }
-        let left = left_behind(self.state.path(), &below);
-        if left.is_empty() { Ok(()) } else { Err(format!("left behind: {}", left.join("; "))) }
+        // The kernel lets go of a loop device only when the last namespace that saw its mount is torn down, which it does
+        // in the background and announces nowhere: this one waits by the clock.
+        let until = Instant::now() + TEARDOWN_WITHIN;
+        let mut left = left_behind(self.state.path(), &below);
+        while !left.is_empty() && Instant::now() < until {
+            std::thread::sleep(Duration::from_millis(20));
+            left = left_behind(self.state.path(), &below);
+        }
+        if left.is_empty() {
+            Ok(())
+        } else {
+            Err(format!("left behind: {}", left.join("; ")))
+        }
     }
 }
 
@@ -132,6 +178,30 @@ impl Drop for Daemon {
     fn drop(&mut self) {
         // Who wants to know calls `stop`.
         let _left = self.end();
+    }
+}
+
+fn ends_within(child: &Child, within: Duration) -> bool {
+    let pid = rustix::process::Pid::from_child(child);
+    let Ok(handle) = rustix::process::pidfd_open(pid, rustix::process::PidfdFlags::empty()) else {
+        return true;
+    };
+    let mut ended = [rustix::event::PollFd::new(&handle, rustix::event::PollFlags::IN)];
+    let within = rustix::event::Timespec {
+        tv_sec: i64::try_from(within.as_secs()).unwrap_or(i64::MAX),
+        tv_nsec: 0,
+    };
+    rustix::event::poll(&mut ended, Some(&within)).is_ok_and(|count| count > 0)
+}
+
+/// What a daemon that was killed could not take down itself: its mounts, the last first.
+fn take_down(state: &Path) {
+    let mounts = std::fs::read_to_string("/proc/self/mounts").unwrap_or_default();
+    for mount in mounts.lines().rev().filter_map(|line| line.split(' ').nth(1)) {
+        if Path::new(mount).starts_with(state) {
+            // A failure shows as a directory that cannot be removed; there is nobody else to tell.
+            let _done = rustix::mount::unmount(mount, rustix::mount::UnmountFlags::DETACH);
+        }
     }
 }
 
@@ -146,7 +216,10 @@ fn command_at(program: &Path, state: &Path) -> Command {
 /// # Errors
 /// When it cannot be run or does not end in time.
 pub fn finish(mut command: Command, input: &[u8]) -> Result<Said, String> {
-    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
     let mut child = command.spawn().map_err(|error| error.to_string())?;
     let mut stdin = child.stdin.take().expect("asked for");
     let input = input.to_vec();
@@ -181,16 +254,26 @@ pub fn finish(mut command: Command, input: &[u8]) -> Result<Said, String> {
 pub fn descendants(of: u32) -> Vec<u32> {
     let mut parents = Vec::new();
     for entry in std::fs::read_dir("/proc").into_iter().flatten().flatten() {
-        let Ok(pid) = entry.file_name().to_string_lossy().parse::<u32>() else { continue };
+        let Ok(pid) = entry.file_name().to_string_lossy().parse::<u32>() else {
+            continue;
+        };
         let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-        let parent = stat.rsplit(')').next().and_then(|rest| rest.split_whitespace().nth(1)?.parse::<u32>().ok());
+        let parent = stat
+            .rsplit(')')
+            .next()
+            .and_then(|rest| rest.split_whitespace().nth(1)?.parse::<u32>().ok());
         parents.extend(parent.map(|parent| (pid, parent)));
     }
     let mut found = vec![of];
     let mut index = 0;
     while index < found.len() {
         let above = found[index];
-        found.extend(parents.iter().filter(|(_, parent)| *parent == above).map(|(pid, _)| *pid));
+        found.extend(
+            parents
+                .iter()
+                .filter(|(_, parent)| *parent == above)
+                .map(|(pid, _)| *pid),
+        );
         index += 1;
     }
     found.remove(0);
@@ -202,7 +285,12 @@ fn left_behind(state: &Path, processes: &[u32]) -> Vec<String> {
     let state = state.to_string_lossy();
     let mut left = Vec::new();
     let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
-    left.extend(mounts.lines().filter(|line| line.contains(&*state)).map(|line| format!("mount {line}")));
+    left.extend(
+        mounts
+            .lines()
+            .filter(|line| line.contains(&*state))
+            .map(|line| format!("mount {line}")),
+    );
     for pid in processes {
         let command = std::fs::read_to_string(format!("/proc/{pid}/comm"));
         left.extend(command.ok().map(|name| format!("process {pid} ({})", name.trim())));

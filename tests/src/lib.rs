@@ -8,3 +8,4 @@ pub mod modes;
 pub mod program;
 pub mod run;
 pub mod sandbox;
+pub mod screen;

@@ -7,7 +7,7 @@ use std::process::Command;
 use crate::compile::Workload;
 use crate::daemon::Daemon;
 use crate::program::{Program, Ready, Verdict};
-use crate::sandbox::{LOWER, PLACE, Sandbox};
+use crate::sandbox::{LOWER, PLACE, Sandbox, Streams};
 
 /// How many checkpoints [`Mode::Loop`] takes.
 const LOOP_COUNT: u32 = 30;
@@ -81,7 +81,11 @@ pub fn native(workload: &Workload) -> Result<Done, String> {
         if workload.wants_lower() {
             copy_tree(Path::new(LOWER), &lower)?;
         }
-        let mut command = Command::new(if workload.is_python() { Path::new("python3") } else { &workload.program });
+        let mut command = Command::new(if workload.is_python() {
+            Path::new("python3")
+        } else {
+            &workload.program
+        });
         if workload.is_python() {
             command.arg("-B").arg(&workload.program);
         }
@@ -96,7 +100,12 @@ pub fn native(workload: &Workload) -> Result<Done, String> {
         match (program.check((0, 0)), rounds.is_empty()) {
             (Verdict::Ok, true) => {}
             (Verdict::Fail(_), false) => {}
-            (verdict, true) => return Err(format!("untouched: wanted OK, got {verdict:?}: {}", program.last_words())),
+            (verdict, true) => {
+                return Err(format!(
+                    "untouched: wanted OK, got {verdict:?}: {}",
+                    program.last_words()
+                ));
+            }
             (verdict, false) => return Err(format!("disturbed by {rounds:?}: wanted FAIL, got {verdict:?}")),
         }
     }
@@ -122,14 +131,14 @@ pub fn boxed(mode: Mode, workload: &Workload, daemon: &Daemon) -> Result<Done, S
         files.push(&shared);
     }
     let name = format!("{}-{}", workload.name.replace('_', "-"), mode.name().replace('_', "-"));
-    let mut sandbox = Sandbox::create(daemon, &name, &files)?;
+    let mut sandbox = Sandbox::create(daemon, &name, &[], &files)?;
     let file = workload.program.file_name().unwrap_or_default().to_string_lossy();
     let (program, own) = (format!("{PLACE}/{file}"), format!("{PLACE}/own"));
     let mut argv = vec![program.as_str(), &own, LOWER];
     if workload.is_python() {
         argv.splice(0..0, ["/usr/bin/python3", "-B"]);
     }
-    if let Ready::Skip(reason) = sandbox.start(&argv)? {
+    if let Ready::Skip(reason) = sandbox.start(&argv, Streams::Pipes)? {
         return Ok(Done::Skipped(reason));
     }
     match mode {
@@ -199,7 +208,9 @@ fn negative(sandbox: &mut Sandbox<'_>, fault: &str) -> Result<Done, String> {
         return Ok(Done::Passed);
     }
     match sandbox.check() {
-        Verdict::Ok => Err(format!("with {fault} the check says OK: it proves nothing, or the fault point is not there")),
+        Verdict::Ok => Err(format!(
+            "with {fault} the check says OK: it proves nothing, or the fault point is not there"
+        )),
         Verdict::Fail(_) | Verdict::Silent(_) => Ok(Done::Passed),
     }
 }

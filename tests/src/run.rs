@@ -24,7 +24,15 @@ pub struct Daemons {
 impl Daemons {
     /// None yet; they will be of this program.
     pub fn new(program: PathBuf) -> Self {
-        Self { program, running: Mutex::new(HashMap::new()) }
+        Self {
+            program,
+            running: Mutex::new(HashMap::new()),
+        }
+    }
+
+    /// The program they are of.
+    pub fn program(&self) -> &Path {
+        &self.program
     }
 
     /// The daemon with this fault point on (`""`: none), started when there is none. It runs while somebody holds it.
@@ -32,7 +40,10 @@ impl Daemons {
     /// # Errors
     /// When it does not come up.
     pub fn get(&self, fault: &str) -> Result<Arc<Daemon>, String> {
-        let mut running = self.running.lock().map_err(|_| "a test panicked while it started a daemon".to_owned())?;
+        let mut running = self
+            .running
+            .lock()
+            .map_err(|_| "a test panicked while it started a daemon".to_owned())?;
         if let Some(daemon) = running.get(fault).and_then(Weak::upgrade) {
             return Ok(daemon);
         }
@@ -49,7 +60,11 @@ impl Daemons {
 /// Why there is none; the named one must exist.
 pub fn find_program(named: Option<PathBuf>, target: &Path) -> Result<PathBuf, String> {
     if let Some(program) = named {
-        return if program.exists() { Ok(program) } else { Err(format!("DELTABOX_BIN: no {}", program.display())) };
+        return if program.exists() {
+            Ok(program)
+        } else {
+            Err(format!("DELTABOX_BIN: no {}", program.display()))
+        };
     }
     let built = ["release", "debug"].map(|profile| target.join(profile).join("deltabox"));
     let age = |path: &PathBuf| std::fs::metadata(path).and_then(|metadata| metadata.modified()).ok();
@@ -70,7 +85,12 @@ pub fn boxes(named: Option<PathBuf>, target: &Path) -> Result<Daemons, String> {
 }
 
 /// All tests of all workloads. `say` gets one line for each reason why something is not run.
-pub fn workloads(arguments: &mut Arguments, list: Vec<Workload>, daemons: Result<Daemons, String>, say: fn(&str)) -> Conclusion {
+pub fn workloads(
+    arguments: &mut Arguments,
+    list: Vec<Workload>,
+    daemons: Result<Daemons, String>,
+    say: fn(&str),
+) -> Conclusion {
     arguments.test_threads.get_or_insert(THREADS);
     let (daemons, modes) = match daemons {
         Ok(daemons) => (Some(Arc::new(daemons)), &Mode::ALL[..]),
@@ -96,19 +116,32 @@ pub fn workloads(arguments: &mut Arguments, list: Vec<Workload>, daemons: Result
         }
     }
     let conclusion = libtest_mimic::run(arguments, trials);
-    match shared.lock().ok().and_then(|mut shared| shared.take()).map(Arc::try_unwrap) {
+    match shared
+        .lock()
+        .ok()
+        .and_then(|mut shared| shared.take())
+        .map(Arc::try_unwrap)
+    {
         Some(Ok(daemon)) => match daemon.stop() {
             Ok(()) => conclusion,
             Err(left) => {
                 say(&format!("after the last test: {left}"));
-                Conclusion { num_failed: conclusion.num_failed + 1, ..conclusion }
+                Conclusion {
+                    num_failed: conclusion.num_failed + 1,
+                    ..conclusion
+                }
             }
         },
         _ => conclusion,
     }
 }
 
-fn one(mode: Mode, workload: &Workload, daemons: Option<&Daemons>, shared: &Mutex<Option<Arc<Daemon>>>) -> Result<Done, String> {
+fn one(
+    mode: Mode,
+    workload: &Workload,
+    daemons: Option<&Daemons>,
+    shared: &Mutex<Option<Arc<Daemon>>>,
+) -> Result<Done, String> {
     let daemons = match daemons {
         Some(daemons) if mode != Mode::Native => daemons,
         _ => return modes::native(workload),

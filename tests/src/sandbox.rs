@@ -6,11 +6,21 @@ use std::time::{Duration, Instant};
 
 use crate::daemon::Daemon;
 use crate::program::{Program, Ready, Verdict};
+use crate::screen::Screen;
 
 /// Where programs lie in a box.
 pub const PLACE: &str = "/srv";
 /// A directory that every box sees in its lower layer where the workloads could be compiled.
 pub const LOWER: &str = "/usr/include/linux";
+
+/// What a program's standard streams are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Streams {
+    /// Three pipes.
+    Pipes,
+    /// One terminal.
+    Terminal,
+}
 
 /// A checkpoint, and when it was taken.
 #[derive(Debug, Clone)]
@@ -30,13 +40,18 @@ pub struct Sandbox<'a> {
 }
 
 impl<'a> Sandbox<'a> {
-    /// Makes a box and copies files into it.
+    /// Makes a box with these options and copies files into it.
     ///
     /// # Errors
     /// What the command line said.
-    pub fn create(daemon: &'a Daemon, name: &str, files: &[&Path]) -> Result<Self, String> {
-        daemon.json(&["create", "--name", name])?;
-        let sandbox = Self { daemon, name: name.to_owned(), program: None, undone_ms: (0, 0) };
+    pub fn create(daemon: &'a Daemon, name: &str, options: &[&str], files: &[&Path]) -> Result<Self, String> {
+        daemon.json(&[&["create", "--name", name], options].concat())?;
+        let sandbox = Self {
+            daemon,
+            name: name.to_owned(),
+            program: None,
+            undone_ms: (0, 0),
+        };
         for file in files {
             let file = file.to_str().ok_or("the path of a workload is not UTF-8")?;
             daemon.json(&["cp", file, &format!("{name}:{PLACE}/")])?;
@@ -44,17 +59,40 @@ impl<'a> Sandbox<'a> {
         Ok(sandbox)
     }
 
-    /// Starts the program and waits until it is set up.
+    /// Starts the program with pipes or on a terminal, and waits until it is set up.
     ///
     /// # Errors
     /// What it said or did instead.
-    pub fn start(&mut self, argv: &[&str]) -> Result<Ready, String> {
+    pub fn start(&mut self, argv: &[&str], streams: Streams) -> Result<Ready, String> {
         let mut command = self.daemon.command();
-        command.args(["exec", "-i", &self.name, "--"]).args(argv);
+        let how = if streams == Streams::Terminal { "-it" } else { "-i" };
+        command.args(["exec", how, &self.name, "--"]).args(argv);
         let mut program = Program::start(&mut command)?;
         let ready = program.ready().map_err(|error| self.with_log(&error))?;
         self.program = Some(program);
         Ok(ready)
+    }
+
+    /// Starts a program on a terminal whose screen we read as it comes.
+    ///
+    /// # Errors
+    /// When it cannot be started.
+    pub fn start_raw(&self, argv: &[&str]) -> Result<Screen, String> {
+        let mut command = self.daemon.command();
+        Screen::start(
+            command
+                .args(["exec", "-it", "-e", "TERM=xterm", &self.name, "--"])
+                .args(argv),
+        )
+    }
+
+    /// A file of the box; `None` when it is not there.
+    ///
+    /// # Errors
+    /// When the command line cannot be run.
+    pub fn read(&self, path: &str) -> Result<Option<String>, String> {
+        let said = self.daemon.run(&["exec", &self.name, "--", "cat", path])?;
+        Ok((said.code == 0).then_some(said.out))
     }
 
     /// The program, once started.
@@ -69,8 +107,13 @@ impl<'a> Sandbox<'a> {
     pub fn checkpoint(&self) -> Result<Cut, String> {
         let from = Instant::now();
         let answer = self.daemon.json(&["checkpoint", &self.name])?;
-        let id = answer["checkpoint"]["id"].as_str().ok_or_else(|| format!("no id in {answer}"))?;
-        Ok(Cut { id: id.to_owned(), taken: (from, Instant::now()) })
+        let id = answer["checkpoint"]["id"]
+            .as_str()
+            .ok_or_else(|| format!("no id in {answer}"))?;
+        Ok(Cut {
+            id: id.to_owned(),
+            taken: (from, Instant::now()),
+        })
     }
 
     /// Goes back to a checkpoint.

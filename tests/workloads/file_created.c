@@ -1,5 +1,5 @@
 //! Files and directories made since are gone, and their names are free.
-// fault: skip:files.create
+// fault: skip:files.delete
 #include "workload.h"
 
 static void setup(void) {

@@ -1,5 +1,5 @@
 //! Files and directories deleted since are back, with contents and modes.
-// fault: skip:files.delete
+// fault: skip:files.create
 #include "workload.h"
 
 static void setup(void) {

@@ -1,5 +1,5 @@
 //! Names that are not UTF-8, very long, or full of odd bytes: files, directories and links with them.
-// fault: skip:files.delete
+// fault: skip:files.create
 #include "workload.h"
 
 static char longest[256];

@@ -1,5 +1,5 @@
 //! A directory of the lower layer, renamed since: back under its name, complete; the other name is gone.
-// fault: skip:files.lowerdir
+// fault: skip:files.rename
 #include "tree.h"
 
 static uint64_t wanted;

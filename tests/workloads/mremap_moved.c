@@ -16,16 +16,19 @@ static void setup(void) {
     now_at = area = reserve(1);
     other = reserve(2);
 }
-static void check(void) {
+static void want_area(unsigned char *at, unsigned seed) {
     struct mapping mapping;
-    WANT("the first area is mapped", mapping_of(area, &mapping));
-    WANT_HEX("its start", area, mapping.start);
-    WANT_HEX("its end", area + LENGTH, mapping.end);
-    WANT_CONTENT("the first area", 1, 0, area, LENGTH);
-    WANT("the second area is mapped", mapping_of(other, &mapping));
-    WANT_HEX("its start", other, mapping.start);
-    WANT_HEX("its end", other + LENGTH, mapping.end);
-    WANT_CONTENT("the second area", 2, 0, other, LENGTH);
+    for (size_t offset = 0; offset < LENGTH; offset += PAGE) {
+        WANT("every page is mapped", mapping_of(at + offset, &mapping));
+        WANT_STR("its protection", "rw-p", mapping.permissions);
+    }
+    WANT("what follows is mapped", mapping_of(at + LENGTH, &mapping));
+    WANT_STR("its protection", "---p", mapping.permissions);
+    WANT_CONTENT("an area", seed, 0, at, LENGTH);
+}
+static void check(void) {
+    WANTS(want_area(area, 1));
+    WANTS(want_area(other, 2));
 }
 static void disturb(int round) {
     unsigned char *moved = mremap(now_at, now_long, LENGTH + 100 * round * PAGE, MREMAP_MAYMOVE);

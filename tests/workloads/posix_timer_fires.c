@@ -18,12 +18,12 @@ static void setup(void) {
 static void check(void) {
     sigset_t set;
     siginfo_t info;
+    long long began = (now_ns() - armed_at) / 1000000;
     struct timespec within = {2, 0};
     sigemptyset(&set);
     sigaddset(&set, 46);
     WANT_EQ("the timer's signal", 46, sigtimedwait(&set, &info, &within));
-    WANT_BETWEEN("milliseconds until it fired", AFTER_MS + undone_lo_ms - 50, AFTER_MS + undone_hi_ms + 300,
-                 (now_ns() - armed_at) / 1000000);
+    WANT_CAME("milliseconds until it fired", AFTER_MS, began);
     WANT_EQ("value", 9, info.si_value.sival_int);
     // So that a second check finds what the first took.
     union sigval value = {.sival_int = 9};

@@ -36,8 +36,45 @@ static long answer(struct worker *worker, long question) {
     else set_up(worker, seed + question, second_base[question & 3]);
     return 0;
 }
+// A thread whose %fs base moves. It must not call libc, which finds its data there.
+enum { SLEEP, TELL, MOVE };
+static volatile uint32_t mover_command;
+static volatile unsigned long mover_fs;
+static unsigned long moved_to[2][512];
+static pthread_t mover_thread;
+
+static inline long raw_call(long number, long a, long b, long c) {
+    register long no_time __asm__("r10") = 0;
+    long result;
+    __asm__ volatile("syscall" : "=a"(result) : "a"(number), "D"(a), "S"(b), "d"(c), "r"(no_time) : "rcx", "r11", "memory");
+    return result;
+}
+static void *mover(void *unused) {
+    for (int moves = 0;;) {
+        while (mover_command == SLEEP) raw_call(SYS_futex, (long)&mover_command, FUTEX_WAIT_PRIVATE, SLEEP);
+        if (mover_command == MOVE) {
+            unsigned long *block = moved_to[moves++ % 2] + 256;
+            block[0] = (unsigned long)block;
+            raw_call(SYS_arch_prctl, ARCH_SET_FS, (long)block, 0);
+        }
+        unsigned long self;
+        __asm__ volatile("mov %%fs:0, %0" : "=r"(self));
+        mover_fs = self;
+        mover_command = SLEEP;
+    }
+    return unused;
+}
+static bool tell_mover(uint32_t command) {
+    mover_command = command;
+    syscall(SYS_futex, &mover_command, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0);
+    for (long until = now_ms() + ANSWER_WITHIN_MS; mover_command != SLEEP; pause_ms(1))
+        if (now_ms() > until) return false;
+    return true;
+}
 static void setup(void) {
     long reply;
+    if (pthread_create(&mover_thread, NULL, mover, NULL)) DIE("pthread_create");
+    if (!tell_mover(TELL)) DIE("a thread does not answer");
     set_up(NULL, 39, first_base);
     for (int i = 0; i < 3; i++) {
         worker_start(&workers[i], answer);
@@ -47,6 +84,8 @@ static void setup(void) {
 static void check(void) {
     static const char *const parts[] = {"", "fs base", "a __thread number", "__thread bytes", "the word at %gs:0"};
     long reply = inspect(NULL, 39);
+    WANT("the thread that moves answers", tell_mover(TELL));
+    WANT_HEX("its fs base", mover_thread, mover_fs);
     if (reply) FAILED("%s of the main thread: wanted as set up, got another", parts[reply]);
     for (int i = 0; i < 3; i++) {
         WANT("a thread answers", ask(&workers[i], 0, &reply));
@@ -55,6 +94,7 @@ static void check(void) {
 }
 static void disturb(int round) {
     long reply;
+    if (!tell_mover(MOVE)) DIE("a thread does not answer");
     set_up(NULL, 100 + round, second_base[round & 3]);
     for (int i = 0; i < 3; i++)
         if (!ask(&workers[i], 100 + round, &reply)) DIE("a thread does not answer");

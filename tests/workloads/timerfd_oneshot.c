@@ -16,10 +16,10 @@ static void setup(void) {
 }
 static void check(void) {
     uint64_t ticks = 0;
+    long long began = (now_ns() - armed_at) / 1000000;
     struct pollfd ready = {fd, POLLIN, 0};
     WANT_EQ("it ticks", 1, poll(&ready, 1, AFTER_MS + 1000));
-    WANT_BETWEEN("milliseconds until it ticked", AFTER_MS + undone_lo_ms - 50, AFTER_MS + undone_hi_ms + 300,
-                 (now_ns() - armed_at) / 1000000);
+    WANT_CAME("milliseconds until it ticked", AFTER_MS, began);
     WANT_EQ("bytes read", 8, read(fd, &ticks, sizeof ticks));
     WANT_EQ("ticks", 1, ticks);
     struct itimerspec spec;
