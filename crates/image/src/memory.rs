@@ -59,7 +59,10 @@ pub struct Leaf {
 
 impl Leaf {
     fn empty() -> Self {
-        Self { slots: vec![Slot::Absent; LEAF_PAGE_COUNT], present_count: 0 }
+        Self {
+            slots: vec![Slot::Absent; LEAF_PAGE_COUNT],
+            present_count: 0,
+        }
     }
 }
 
@@ -132,7 +135,11 @@ impl PageIndex {
                 Some(theirs) => {
                     for i in 0..LEAF_PAGE_COUNT {
                         if !leaf.slots[i].same(&theirs.slots[i]) {
-                            visit(number * LEAF_PAGE_COUNT as u64 + i as u64, &leaf.slots[i], &theirs.slots[i]);
+                            visit(
+                                number * LEAF_PAGE_COUNT as u64 + i as u64,
+                                &leaf.slots[i],
+                                &theirs.slots[i],
+                            );
                         }
                     }
                 }
@@ -210,10 +217,21 @@ impl Mapping {
     /// The backing at `start + delta`, for splitting.
     pub fn backing_at(&self, delta: u64) -> Backing {
         match self.backing.clone() {
-            Backing::File { path, device, inode, offset } => {
-                Backing::File { path, device, inode, offset: offset + delta }
-            }
-            Backing::Shared { object, offset } => Backing::Shared { object, offset: offset + delta },
+            Backing::File {
+                path,
+                device,
+                inode,
+                offset,
+            } => Backing::File {
+                path,
+                device,
+                inode,
+                offset: offset + delta,
+            },
+            Backing::Shared { object, offset } => Backing::Shared {
+                object,
+                offset: offset + delta,
+            },
             other => other,
         }
     }

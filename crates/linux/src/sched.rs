@@ -14,7 +14,9 @@ pub fn last_ran_ns(sched: &File, buffer: &mut Vec<u8>) -> Result<Option<u64>> {
 }
 
 fn parse(text: &[u8]) -> Option<u64> {
-    let line = text.split(|b| *b == b'\n').find(|line| line.starts_with(b"se.exec_start"))?;
+    let line = text
+        .split(|b| *b == b'\n')
+        .find(|line| line.starts_with(b"se.exec_start"))?;
     let value = std::str::from_utf8(line).ok()?.rsplit(':').next()?.trim();
     let (milliseconds, rest) = value.split_once('.')?;
     let milliseconds: u64 = milliseconds.parse().ok()?;

@@ -36,7 +36,11 @@ fn ranges(
     let mut batch = Batch::new(&space.annex);
     let mut checks: Vec<(usize, &'static str, String)> = Vec::new();
     if let Some(brk) = plan.brk.filter(|_| !faults.skips("brk")) {
-        checks.push((batch.call(libc::SYS_brk, [brk, 0, 0, 0, 0, 0]), "brk", format!("{brk:x}")));
+        checks.push((
+            batch.call(libc::SYS_brk, [brk, 0, 0, 0, 0, 0]),
+            "brk",
+            format!("{brk:x}"),
+        ));
     }
     if !faults.skips("vmas") {
         for (start, end) in &plan.unmap {
@@ -104,12 +108,19 @@ fn flush(
 fn map(batch: &mut Batch, mapping: &Mapping) -> Result<Vec<(usize, &'static str)>, EngineError> {
     let length = mapping.end - mapping.start;
     let prot = u64::from(mapping.prot);
-    let sharing = if mapping.shared { libc::MAP_SHARED } else { libc::MAP_PRIVATE };
+    let sharing = if mapping.shared {
+        libc::MAP_SHARED
+    } else {
+        libc::MAP_PRIVATE
+    };
     let base = (sharing | libc::MAP_FIXED) as u64;
     match &mapping.backing {
         Backing::Anonymous => {
             let flags = base | libc::MAP_ANONYMOUS as u64;
-            Ok(vec![(batch.call(libc::SYS_mmap, [mapping.start, length, prot, flags, u64::MAX, 0]), "mmap")])
+            Ok(vec![(
+                batch.call(libc::SYS_mmap, [mapping.start, length, prot, flags, u64::MAX, 0]),
+                "mmap",
+            )])
         }
         Backing::File { path, offset, .. } => {
             let writable = mapping.shared && mapping.prot & 2 != 0;
@@ -125,7 +136,9 @@ fn map(batch: &mut Batch, mapping: &Mapping) -> Result<Vec<(usize, &'static str)
             let close = batch.call_with(libc::SYS_close, [0; 6], linux::batch::SAVED_AS_FIRST);
             Ok(vec![(open, "open"), (map, "mmap"), (close, "close")])
         }
-        Backing::Shared { .. } | Backing::Special => Err(EngineError::Torn("a mapping of shared memory was planned".to_owned())),
+        Backing::Shared { .. } | Backing::Special => {
+            Err(EngineError::Torn("a mapping of shared memory was planned".to_owned()))
+        }
     }
 }
 
@@ -143,7 +156,11 @@ fn write_pages(
         while at < target.mappings.len() && target.mappings[at].end <= address {
             at += 1;
         }
-        if target.mappings.get(at).is_some_and(|m| m.start <= address && m.prot & 2 != 0) {
+        if target
+            .mappings
+            .get(at)
+            .is_some_and(|m| m.start <= address && m.prot & 2 != 0)
+        {
             own.push(*page);
         } else {
             write_from_outside(space, *page, target.pages.get(*page))?;
@@ -177,7 +194,11 @@ const STRETCH: usize = 32;
 
 fn stage(space: &Space, pages: &[u64], first: usize, target: &AddressSpace) {
     for (i, page) in pages.iter().enumerate() {
-        let bytes = target.pages.get(*page).bytes().expect("only pages that hold something are written");
+        let bytes = target
+            .pages
+            .get(*page)
+            .bytes()
+            .expect("only pages that hold something are written");
         space.annex.stage_page(first + i, bytes);
     }
 }
