@@ -401,7 +401,11 @@ pub(crate) fn install(
     )?;
     for advice in [libc::MADV_DONTFORK, libc::MADV_DONTDUMP] {
         let length = (CODE_SIZE + STAGING_SIZE) as u64;
-        door.must("madvise", libc::SYS_madvise, [base, length, advice as u64, 0, 0, 0])?;
+        door.must(
+            "madvise",
+            libc::SYS_madvise,
+            [base, length, advice.cast_unsigned().into(), 0, 0, 0],
+        )?;
     }
     let uffd = if track { Some(door.userfaultfd(pidfd)?) } else { None };
     for fd in [code.theirs, staging.theirs] {

@@ -5,13 +5,15 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Bytes in a page.
-pub const PAGE_SIZE: u64 = 4096;
+/// Bytes in a page, as a distance between addresses.
+pub const PAGE_SIZE: u64 = PAGE_LENGTH as u64;
+/// Bytes in a page, as the length of an array.
+const PAGE_LENGTH: usize = 4096;
 /// Pages in a leaf of the index (2 MiB, one page-table page).
 pub const LEAF_PAGE_COUNT: usize = 512;
 
 /// The bytes of one page.
-pub struct Page(pub [u8; PAGE_SIZE as usize]);
+pub struct Page(pub [u8; PAGE_LENGTH]);
 
 impl std::fmt::Debug for Page {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -41,10 +43,10 @@ impl Slot {
     }
 
     /// The bytes, `None` for absent.
-    pub fn bytes(&self) -> Option<&[u8; PAGE_SIZE as usize]> {
+    pub fn bytes(&self) -> Option<&[u8; PAGE_LENGTH]> {
         match self {
             Slot::Absent => None,
-            Slot::Zero => Some(&[0; PAGE_SIZE as usize]),
+            Slot::Zero => Some(&[0; PAGE_LENGTH]),
             Slot::Bytes(page) => Some(&page.0),
         }
     }

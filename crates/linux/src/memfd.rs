@@ -83,9 +83,10 @@ impl Window {
             offset.checked_add(bytes.len()).is_some_and(|end| end <= self.size),
             "inside the window"
         );
+        let target = self.at(offset);
         // SAFETY: the bounds were checked above and the mapping lives as long as `self`; the memory is shared with
         // another process, which Rust cannot see, and no reference into it exists.
-        unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), self.base.add(offset), bytes.len()) }
+        unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), target, bytes.len()) }
     }
 
     /// Copies from `offset` into `out`.
@@ -94,8 +95,9 @@ impl Window {
             offset.checked_add(out.len()).is_some_and(|end| end <= self.size),
             "inside the window"
         );
+        let source = self.at(offset);
         // SAFETY: as in `write`.
-        unsafe { ptr::copy_nonoverlapping(self.base.add(offset), out.as_mut_ptr(), out.len()) }
+        unsafe { ptr::copy_nonoverlapping(source, out.as_mut_ptr(), out.len()) }
     }
 
     /// A word at `offset` (a multiple of 8), read once, after what the other side wrote before it.
@@ -113,9 +115,17 @@ impl Window {
             offset.is_multiple_of(8) && offset + 8 <= self.size,
             "an aligned word inside the window"
         );
+        let word = self.at(offset).cast();
         // SAFETY: aligned (the mapping is page-aligned), in bounds (checked above), alive as long as `self`; atomics
         // may be shared with another process.
-        unsafe { AtomicU64::from_ptr(self.base.add(offset).cast()) }
+        unsafe { AtomicU64::from_ptr(word) }
+    }
+
+    fn at(&self, offset: usize) -> *mut u8 {
+        assert!(offset <= self.size, "inside the window");
+        // SAFETY: `base` is the start of a mapping of `size` bytes that lives as long as `self`, and `offset` is at
+        // most its end (checked above).
+        unsafe { self.base.add(offset) }
     }
 }
 

@@ -160,6 +160,7 @@ fn parse_socket(message: &[u8]) -> (u64, UnixSocket) {
 pub fn peek(socket: std::os::fd::BorrowedFd<'_>, stream: bool) -> Result<Option<Vec<Vec<u8>>>> {
     let error = |call| SysError::last(call, socket.as_raw_fd());
     let set = |value: i32| {
+        let size = libc::socklen_t::try_from(size_of::<i32>()).expect("an int is four bytes");
         // SAFETY: the option value is a live int of the size stated.
         let result = unsafe {
             libc::setsockopt(
@@ -167,7 +168,7 @@ pub fn peek(socket: std::os::fd::BorrowedFd<'_>, stream: bool) -> Result<Option<
                 libc::SOL_SOCKET,
                 libc::SO_PEEK_OFF,
                 (&raw const value).cast(),
-                size_of::<i32>() as u32,
+                size,
             )
         };
         if result < 0 { Err(error("SO_PEEK_OFF")) } else { Ok(()) }

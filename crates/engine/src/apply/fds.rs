@@ -39,7 +39,7 @@ pub(crate) fn apply(scene: &mut Scene<'_>) -> Result<(), EngineError> {
     forget_watches(scene, &by_pid)?;
     let made = make(scene, &by_pid)?;
     // Everything that must travel is duplicated before the first table changes.
-    let mut parcels: Vec<(i32, &TablePlan, Vec<(ObjectIndex, OwnedFd)>)> = Vec::new();
+    let mut parcels = Vec::new();
     for (pid, table) in &scene.plan.tables {
         let host_pid = by_pid[pid];
         parcels.push((host_pid, table, parcel(scene, &by_pid, *pid, table, &made)?));
@@ -475,7 +475,10 @@ fn state(
             &super::signals::itimerspec(*armed),
             *ticks,
         )?),
-        Kind::Signal { mask } if !faults.skips("signalfd") => Ok(drop(descriptor::signalfd(Some(fd.as_fd()), *mask)?)),
+        Kind::Signal { mask } if !faults.skips("signalfd") => {
+            drop(descriptor::signalfd(Some(fd.as_fd()), *mask)?);
+            Ok(())
+        }
         _ => Ok(()),
     }
 }
@@ -607,7 +610,10 @@ fn watches(scene: &mut Scene<'_>, by_pid: &BTreeMap<u32, i32>) -> Result<(), Eng
             event[0..4].copy_from_slice(&watch.events.to_ne_bytes());
             event[4..12].copy_from_slice(&watch.data.to_ne_bytes());
             let event = batch.bytes(&event);
-            let ctl = |operation: libc::c_int| [fd.into(), operation as u64, watch.fd.into(), event, 0, 0];
+            let ctl = |operation: libc::c_int| {
+                let operation = u64::from(operation.cast_unsigned());
+                [fd.into(), operation, watch.fd.into(), event, 0, 0]
+            };
             let add = batch.call(libc::SYS_epoll_ctl, ctl(libc::EPOLL_CTL_ADD));
             let modify = batch.call(libc::SYS_epoll_ctl, ctl(libc::EPOLL_CTL_MOD));
             checks.push((add, modify, watch.fd));

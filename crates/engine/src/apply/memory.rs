@@ -113,7 +113,7 @@ fn map(batch: &mut Batch, mapping: &Mapping) -> Result<Vec<(usize, &'static str)
     } else {
         libc::MAP_PRIVATE
     };
-    let base = (sharing | libc::MAP_FIXED) as u64;
+    let base = u64::from((sharing | libc::MAP_FIXED).cast_unsigned());
     match &mapping.backing {
         Backing::Anonymous => {
             let flags = base | libc::MAP_ANONYMOUS as u64;
@@ -127,7 +127,11 @@ fn map(batch: &mut Batch, mapping: &Mapping) -> Result<Vec<(usize, &'static str)
             let access = if writable { libc::O_RDWR } else { libc::O_RDONLY } | libc::O_CLOEXEC;
             let path = batch.path(path);
             let at = u64::from_ne_bytes(i64::from(libc::AT_FDCWD).to_ne_bytes());
-            let open = batch.call_with(libc::SYS_openat, [at, path, access as u64, 0, 0, 0], linux::batch::SAVE);
+            let open = batch.call_with(
+                libc::SYS_openat,
+                [at, path, access.cast_unsigned().into(), 0, 0, 0],
+                linux::batch::SAVE,
+            );
             let map = batch.call_with(
                 libc::SYS_mmap,
                 [mapping.start, length, prot, base, 0, *offset],
