@@ -52,7 +52,7 @@ type Test = fn(&Path) -> Result<(), String>;
 
 fn live_through(daemon: &Daemon, name: &str) -> Result<(), String> {
     daemon.json(&["create", "--name", name])?;
-    daemon.json(&["exec", "-d", name, "--", "sh", "-c", "while :; do sleep 1; done"])?;
+    daemon.json(&["exec", "-d", name, "--", "sh", "-c", "exec sleep 1000"])?;
     daemon.json(&["checkpoint", name])?;
     daemon.json(&[
         "exec",
