@@ -282,6 +282,7 @@ UNUSED static void worker_start(struct worker *worker, long (*answer)(struct wor
     sem_init(&worker->go, 0, 0);
     sem_init(&worker->done, 0, 0);
     worker->answer = answer;
+    worker->ended = false;
     if (pthread_create(&worker->thread, NULL, worker_main, worker)) DIE("pthread_create");
     while (sem_wait(&worker->done)) {}
 }
