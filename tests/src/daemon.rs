@@ -4,7 +4,7 @@
 use std::io::{BufRead, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::mpsc::channel;
+use std::sync::mpsc::{Sender, channel};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
@@ -21,6 +21,7 @@ const LOG_TAIL_LINES: usize = 15;
 #[derive(Debug)]
 pub struct Daemon {
     child: Option<Child>,
+    _starter: Sender<()>,
     program: PathBuf,
     state: tempfile::TempDir,
 }
@@ -52,14 +53,14 @@ impl Daemon {
             .args(["serve", "--background", "--with-parent"])
             .env("DELTABOX_FAULTS", faults.join(","));
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(log);
-        let mut child = command
-            .spawn()
-            .map_err(|error| format!("{}: {error}", program.display()))?;
+        let (mut child, starter) =
+            spawn_from_a_thread_that_stays(command).map_err(|error| format!("{}: {error}", program.display()))?;
         let stdout = child.stdout.take().expect("asked for");
         let mut said = String::new();
         let read = BufReader::new(stdout).read_line(&mut said);
         let daemon = Self {
             child: Some(child),
+            _starter: starter,
             program: program.to_owned(),
             state,
         };
@@ -89,6 +90,14 @@ impl Daemon {
     /// # Errors
     /// When it cannot be run or does not end in time.
     pub fn run(&self, args: &[&str]) -> Result<Said, String> {
+        // The command line would start another daemon.
+        if self
+            .child
+            .as_ref()
+            .is_none_or(|child| ends_within(child, Duration::ZERO))
+        {
+            return Err(format!("the daemon has ended by itself\n{}", self.log_tail()));
+        }
         let mut command = self.command();
         command.args(args);
         finish(command, &[]).map_err(|error| format!("deltabox {}: {error}\n{}", args.join(" "), self.log_tail()))
@@ -179,6 +188,22 @@ impl Drop for Daemon {
         // Who wants to know calls `stop`.
         let _left = self.end();
     }
+}
+
+/// `--with-parent` ties a daemon to the *thread* that started it, and the threads of a test run end when there are no more
+/// tests for them. The thread here stays until the sender is dropped.
+fn spawn_from_a_thread_that_stays(mut command: Command) -> std::io::Result<(Child, Sender<()>)> {
+    let (sender, started) = channel();
+    let (stay, dropped) = channel();
+    std::thread::spawn(move || {
+        let sent = sender.send(command.spawn());
+        if sent.is_ok() {
+            // Nothing is ever sent: this returns when the daemon's owner is done.
+            let _done: Result<(), _> = dropped.recv();
+        }
+    });
+    let child = started.recv().map_err(std::io::Error::other)??;
+    Ok((child, stay))
 }
 
 fn ends_within(child: &Child, within: Duration) -> bool {

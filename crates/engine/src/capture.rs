@@ -226,6 +226,9 @@ fn observe_stopped(
     remote::start(&space.annex, thread, &batch)?;
     scene.laps.lap("start");
     let outside = look_from_outside(process, space, layout, &numbers, &subject);
+    let thrown_away = outside.as_ref().map_or(Ok(memory::ThrownAway::default()), |o| {
+        memory::look_thrown_away(space, &o.layout.mappings)
+    });
     scene.laps.lap("outside");
     let results = remote::finish(&space.annex, thread, &batch)?;
     scene.laps.lap("copy");
@@ -236,12 +239,26 @@ fn observe_stopped(
         seen,
     } = outside?;
     let answers = Answers::collect(&space.annex, &asked, &results)?;
-    let mut copied = copy_rest(space, thread.host_pid, &staged, &results.unreadable, &rest)?;
+    let host_pid = thread.host_pid;
+    let mut copied = copy_rest(space, host_pid, &staged, &results.unreadable, &rest)?;
     if changed {
         found = memory::find(&layout.mappings, &regions);
-        copied.extend(copy_missed(space, thread.host_pid, &found, &staged, &rest, manner)?);
+        copied.extend(copy_missed(space, host_pid, &found, &staged, &rest, manner)?);
     }
-    let freed = memory::find_freed(&space.pages, &layout.mappings, &regions, changed);
+    let mut freed = memory::find_freed(&space.pages, &layout.mappings, &regions, changed);
+    let thrown_away = thrown_away?;
+    freed.extend(
+        thrown_away
+            .gone
+            .iter()
+            .filter(|page| found.dirty.binary_search(&(*page * 4096)).is_err()),
+    );
+    if manner.bytes && !manner.faults.skips("pages") {
+        copied.extend(copy_rest(space, host_pid, &[], &[], &thrown_away.doubtful)?);
+    } else {
+        found.dirty.extend(&thrown_away.doubtful);
+        found.dirty.sort_unstable();
+    }
     threads::answered(&results, asked.thread_first)?;
     let leader = threads::answers(&space.annex, asked.thread);
     let pending: Vec<Queued> = ptrace::peek_signals(thread_tid, true)?

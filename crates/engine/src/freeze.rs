@@ -8,6 +8,7 @@ use linux::SysError;
 use linux::deadline::Deadline;
 use linux::procfs;
 use linux::ptrace::{self, Waited};
+use linux::sched::SchedClock;
 
 use crate::error::EngineError;
 use crate::remote::STOP;
@@ -120,11 +121,12 @@ fn forget_missing(live: &mut Live, tids: &[i32]) {
 pub(crate) fn stop(
     membership: &Membership,
     config: &Config,
+    clock: &mut Option<SchedClock>,
     live: &mut Live,
     mut leave: impl FnMut(&Live, i32, i32) -> bool,
 ) -> Result<Stopped, EngineError> {
     let mut stopped = Stopped::new();
-    match stop_into(membership, config, live, &mut leave, &mut stopped) {
+    match stop_into(membership, config, clock, live, &mut leave, &mut stopped) {
         Ok(()) => Ok(stopped),
         Err(error) => {
             let_go(stopped);
@@ -137,11 +139,12 @@ pub(crate) fn stop(
 pub(crate) fn stop_more(
     membership: &Membership,
     config: &Config,
+    clock: &mut Option<SchedClock>,
     live: &mut Live,
     stopped: &mut Stopped,
     mut leave: impl FnMut(&Live, i32, i32) -> bool,
 ) -> Result<(), EngineError> {
-    let result = stop_into(membership, config, live, &mut leave, stopped);
+    let result = stop_into(membership, config, clock, live, &mut leave, stopped);
     if result.is_err() {
         drop(let_go(std::mem::take(stopped)));
     }
@@ -159,6 +162,7 @@ pub(crate) fn let_go(stopped: Stopped) -> Vec<EngineError> {
 fn stop_into(
     membership: &Membership,
     config: &Config,
+    clock: &mut Option<SchedClock>,
     live: &mut Live,
     leave: &mut impl FnMut(&Live, i32, i32) -> bool,
     stopped: &mut Stopped,
@@ -177,7 +181,7 @@ fn stop_into(
                 left.insert(tid);
                 continue;
             }
-            note_wait(live, tid);
+            note_wait(live, host_pid, tid, clock.as_mut());
             if seize(live, tid)? {
                 waiting.insert(tid);
             }
@@ -229,13 +233,12 @@ fn seize_refused(live: &Live, tid: i32, error: SysError) -> Result<bool, EngineE
 }
 
 /// Before a thread is interrupted: until when its relative wait lasts (afterwards the kernel does not tell).
-fn note_wait(live: &mut Live, tid: i32) {
-    let Some(process) = live.values_mut().find(|p| p.threads.contains_key(&tid)) else {
-        return;
-    };
+fn note_wait(live: &mut Live, host_pid: i32, tid: i32, clock: Option<&mut SchedClock>) {
+    let Some(process) = live.get_mut(&host_pid) else { return };
     let memory = process.space.as_ref().map(|space| &space.memory);
-    let thread = process.threads.get_mut(&tid).expect("found above");
-    thread.note_wait(memory);
+    if let Some(thread) = process.threads.get_mut(&tid) {
+        thread.note_wait(memory, clock);
+    }
 }
 
 fn await_stops(

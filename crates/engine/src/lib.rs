@@ -19,7 +19,6 @@ mod verify;
 mod wait;
 
 use std::collections::BTreeMap;
-use std::fs::File;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -27,6 +26,7 @@ use std::time::{Duration, Instant};
 use image::memory::{Backing, Page, PageIndex, Slot};
 use image::process::Processes;
 use linux::SysError;
+use linux::sched::{SchedClock, monotonic_ns};
 use linux::unix_diag::UnixDiag;
 
 use capture::Manner;
@@ -76,7 +76,7 @@ pub struct Engine {
     live: Live,
     cache: content::Cache,
     diag: Option<UnixDiag>,
-    own_sched: Option<File>,
+    clock: Option<SchedClock>,
     pending: Option<Pending>,
     set_last_pid: Option<SetLastPid>,
     _not_send: std::marker::PhantomData<*const ()>,
@@ -160,8 +160,8 @@ impl Engine {
     /// `EngineError::Kernel` when a needed kernel interface refuses.
     pub fn new(membership: Membership, config: Config) -> Result<Self, EngineError> {
         let faults = Faults::new(&config.faults);
-        let tid = rustix::thread::gettid();
-        let own_sched = File::open(format!("/proc/self/task/{}/sched", tid.as_raw_nonzero())).ok();
+        // Without the scheduler's record a rolled back wait starts with its whole time-out.
+        let clock = SchedClock::of_this_thread().ok();
         Ok(Self {
             membership,
             config,
@@ -169,7 +169,7 @@ impl Engine {
             live: Live::new(),
             cache: content::Cache::default(),
             diag: None,
-            own_sched,
+            clock,
             pending: None,
             set_last_pid: None,
             _not_send: std::marker::PhantomData,
@@ -196,9 +196,13 @@ impl Engine {
             .filter(|p| p.space.is_some())
             .map(|p| p.host_pid)
             .collect();
-        let mut stopped = freeze::stop(&self.membership, &self.config, &mut self.live, |_, host_pid, _| {
-            known.contains(&host_pid)
-        })?;
+        let mut stopped = freeze::stop(
+            &self.membership,
+            &self.config,
+            &mut self.clock,
+            &mut self.live,
+            |_, host_pid, _| known.contains(&host_pid),
+        )?;
         let fresh: Vec<i32> = self.live.keys().copied().filter(|pid| !known.contains(pid)).collect();
         let manner = Manner {
             dirty: self.config.dirty,
@@ -217,6 +221,7 @@ impl Engine {
                 break;
             }
         }
+        capture::threads::go_on_unseen(&mut self.live, &mut stopped);
         drop(freeze::let_go(stopped));
         result?;
         for host_pid in fresh {
@@ -236,9 +241,13 @@ impl Engine {
         self.settle();
         let since = Instant::now();
         let mut buffer = Vec::new();
-        let stopped = freeze::stop(&self.membership, &self.config, &mut self.live, |live, host_pid, tid| {
-            live[&host_pid].threads[&tid].still_asleep(&mut buffer)
-        })?;
+        let stopped = freeze::stop(
+            &self.membership,
+            &self.config,
+            &mut self.clock,
+            &mut self.live,
+            |live, host_pid, tid| live[&host_pid].threads[&tid].still_asleep(&mut buffer),
+        )?;
         let mut frozen = Frozen {
             engine: self,
             stopped,
@@ -281,13 +290,6 @@ impl Engine {
             process.image = parts.processes.get(&process.pid).cloned();
         }
         image.settle(parts);
-    }
-
-    fn now_ns(&self) -> Option<u64> {
-        let mut buffer = Vec::new();
-        linux::sched::now_ns(self.own_sched.as_ref()?, &mut buffer)
-            .ok()
-            .flatten()
     }
 }
 
@@ -357,6 +359,7 @@ impl Frozen<'_> {
         freeze::stop_more(
             &engine.membership,
             &engine.config,
+            &mut engine.clock,
             &mut engine.live,
             &mut self.stopped,
             |_, host_pid, _| !which(host_pid),
@@ -365,7 +368,7 @@ impl Frozen<'_> {
 
     /// Looks at all processes; with `bytes`, their changed pages are copied and count as unwritten from here on.
     fn observe(&mut self, bytes: bool) -> Result<(Processes, BTreeMap<u32, MemoryFound>), EngineError> {
-        let now_ns = self.engine.now_ns();
+        let now_ns = Some(monotonic_ns());
         let init = i32::try_from(self.engine.membership.init_host_pid).expect("a pid");
         let pids: Vec<i32> = self.engine.live.keys().copied().collect();
         self.cost.process_count = u32::try_from(pids.len()).unwrap_or(u32::MAX);
@@ -401,7 +404,12 @@ impl Frozen<'_> {
                     .expect("observed");
                 capture::memory::track(space, &found.untracked)?;
             }
-            let dirty = found.dirty;
+            let mut dirty = found.dirty;
+            if !bytes {
+                // Nothing is captured: what was freed must be written back like what was changed.
+                dirty.extend(freed.iter().map(|page| page * 4096));
+                dirty.sort_unstable();
+            }
             memory.insert(
                 process.pid,
                 MemoryFound {
@@ -415,7 +423,7 @@ impl Frozen<'_> {
             processes.insert(process.pid, Arc::new(process));
         }
         let engine = &mut *self.engine;
-        objects.fill(&engine.live, &mut engine.diag, init, &engine.faults, bytes)?;
+        objects.fill(&engine.live, &mut engine.diag, init, &engine.faults)?;
         laps.lap("contents");
         self.cost.phases.extend(laps.laps);
         let Objects {
@@ -513,6 +521,7 @@ impl Frozen<'_> {
     }
 
     fn release(&mut self) {
+        capture::threads::go_on_unseen(&mut self.engine.live, &mut self.stopped);
         // What is gone by now cannot be let go and need not be.
         drop(freeze::let_go(std::mem::take(&mut self.stopped)));
     }

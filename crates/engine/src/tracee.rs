@@ -12,6 +12,7 @@ use image::thread::Thread;
 use linux::pidfd::Pidfd;
 use linux::procfs::{self, TaskDir};
 use linux::ptrace::{self, RawRegisters};
+use linux::sched::SchedClock;
 
 use crate::error::EngineError;
 use crate::remote::{Annex, clean_registers};
@@ -42,7 +43,7 @@ pub(crate) struct LiveThread {
 pub(crate) struct Waiting {
     /// Number of the call that the program made.
     pub(crate) call: u64,
-    /// When it ends, on the scheduler's clock.
+    /// When it ends, on `CLOCK_MONOTONIC`.
     pub(crate) end_ns: u64,
     line: Vec<u8>,
     runs: u64,
@@ -80,7 +81,7 @@ impl LiveThread {
     }
 
     /// Notes which relative wait it is in, and until when; called while it is not stopped yet.
-    pub(crate) fn note_wait(&mut self, memory: Option<&File>) {
+    pub(crate) fn note_wait(&mut self, memory: Option<&File>, clock: Option<&mut SchedClock>) {
         let mut buffer = Vec::new();
         let line = self.sleeping_call(&mut buffer);
         let Some((line, (call, registers))) = line.and_then(|line| Some((line.clone(), parse_call(&line)?))) else {
@@ -109,8 +110,7 @@ impl LiveThread {
             Some(bytes)
         };
         let noted = whole_timeout_ns(call, &registers, read).and_then(|whole| {
-            let sched = self.dir.file("sched", false).ok()?;
-            let start = linux::sched::last_ran_ns(&sched, &mut buffer).ok()??;
+            let start = clock?.last_ran_ns(&self.dir)?;
             Some(Waiting {
                 call,
                 end_ns: start.saturating_add(whole),

@@ -160,6 +160,21 @@ pub fn unix_pair(kind: i32) -> Result<(OwnedFd, OwnedFd)> {
         .map_err(|e| SysError::rustix("socketpair", "unix", e))
 }
 
+/// Shuts a socket down in the ways of `ways` (receive 1, send 2).
+///
+/// # Errors
+/// `ENOTCONN` where it is not connected.
+pub fn shut_down(socket: BorrowedFd<'_>, ways: u8) -> Result<()> {
+    use rustix::net::Shutdown;
+    let how = match ways & 3 {
+        0 => return Ok(()),
+        1 => Shutdown::Read,
+        2 => Shutdown::Write,
+        _ => Shutdown::Both,
+    };
+    rustix::net::shutdown(socket, how).map_err(|e| SysError::rustix("shutdown", socket.as_raw_fd(), e))
+}
+
 /// Sends descriptors over a unix socket with one byte.
 ///
 /// # Errors

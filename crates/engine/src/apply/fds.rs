@@ -49,6 +49,7 @@ pub(crate) fn apply(scene: &mut Scene<'_>) -> Result<(), EngineError> {
         set_table(scene, host_pid, table, parcel)?;
     }
     states(scene, &by_pid)?;
+    shutdowns(scene, &by_pid)?;
     watches(scene, &by_pid)
 }
 
@@ -225,7 +226,16 @@ fn socket_end(
     }
     let wanted = &scene.target.sockets[socket as usize];
     let (ours, theirs) = descriptor::unix_pair(wanted.kind)?;
-    pairs.insert(wanted.peer, theirs);
+    if wanted.peer == 0 {
+        for message in &wanted.queue {
+            unix_diag::send(theirs.as_fd(), message, wanted.kind == libc::SOCK_STREAM)?;
+        }
+        if wanted.reset {
+            unix_diag::send(ours.as_fd(), b"x", false)?;
+        }
+    } else {
+        pairs.insert(wanted.peer, theirs);
+    }
     Ok(ours)
 }
 
@@ -406,6 +416,23 @@ fn states(scene: &mut Scene<'_>, by_pid: &BTreeMap<u32, i32>) -> Result<(), Engi
     Ok(())
 }
 
+/// Ways that were shut down, once every queue is filled.
+fn shutdowns(scene: &Scene<'_>, by_pid: &BTreeMap<u32, i32>) -> Result<(), EngineError> {
+    for (index, object) in (0..).zip(&scene.target.objects) {
+        let Kind::Socket { socket, .. } = object.kind else {
+            continue;
+        };
+        let wanted = &scene.target.sockets[socket as usize];
+        if wanted.outside || wanted.shutdown == 0 || wanted.peer == 0 || scene.faults.skips("sockets") {
+            continue;
+        }
+        if let Some(at) = holder(scene.target, index) {
+            descriptor::shut_down(duplicate(scene.live, by_pid, at)?.as_fd(), wanted.shutdown)?;
+        }
+    }
+    Ok(())
+}
+
 fn state_differs(scene: &Scene<'_>, present: Option<&Object>, wanted: &Object) -> bool {
     let Some(present) = present else { return true };
     if present.flags != wanted.flags {
@@ -520,7 +547,7 @@ fn fill_pipe(fd: &OwnedFd, wanted: &image::fd::Pipe, flags: u32) -> Result<(), E
 
 fn fill_socket(scene: &Scene<'_>, by_pid: &BTreeMap<u32, i32>, fd: &OwnedFd, index: usize) -> Result<(), EngineError> {
     let wanted = &scene.target.sockets[index];
-    if wanted.outside {
+    if wanted.outside || wanted.peer == 0 {
         return Ok(());
     }
     let stream = wanted.kind == libc::SOCK_STREAM;

@@ -429,6 +429,7 @@ impl Objects {
             queue: Vec::new(),
             shutdown: 0,
             outside: false,
+            reset: false,
         });
         self.socket_numbers.push(slot.inode.number);
         let socket = u32::try_from(self.sockets.len() - 1).expect("fewer than 4 billion");
@@ -445,7 +446,6 @@ impl Objects {
         diag: &mut Option<UnixDiag>,
         init: i32,
         faults: &Faults,
-        complete: bool,
     ) -> Result<(), EngineError> {
         for (pipe, ends) in self.pipes.iter_mut().zip(&self.pipe_ends) {
             fill_pipe(live, pipe, ends)?;
@@ -466,7 +466,7 @@ impl Objects {
             };
             let state = known.get(&number).copied().unwrap_or_default();
             let holder = self.holders[index];
-            self.fill_socket(live, holder, number, socket as usize, state, complete)?;
+            self.fill_socket(live, holder, number, socket as usize, state)?;
             if faults.skips("sockets") {
                 self.sockets[socket as usize].queue.clear();
                 self.sockets[socket as usize].outside = true;
@@ -482,7 +482,6 @@ impl Objects {
         number: u64,
         at: usize,
         state: UnixSocket,
-        complete: bool,
     ) -> Result<(), EngineError> {
         let process = &live[&pid];
         let subject = Subject::of(process);
@@ -504,13 +503,10 @@ impl Objects {
         }
         if !socket.outside {
             let duplicate = process.pidfd.duplicate(fd)?;
-            if has_error(&duplicate) {
-                // Looking would take the error away from the program.
-                return if complete {
-                    Err(refuse(&subject, format!("fd {fd}: a unix socket with an unread error")))
-                } else {
-                    Ok(())
-                };
+            socket.reset = has_error(&duplicate);
+            if linux::pipe::unread(duplicate.as_fd())? == 0 {
+                // Looking at an empty queue would take an unread error away from the program.
+                return Ok(());
             }
             socket.queue = unix_diag::peek(duplicate.as_fd(), socket.kind == libc::SOCK_STREAM)?.ok_or_else(|| {
                 refuse(

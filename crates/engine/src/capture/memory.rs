@@ -245,6 +245,64 @@ pub(crate) fn find_freed(index: &PageIndex, mappings: &[Mapping], regions: &Regi
     gone
 }
 
+/// Private copies of file pages that were thrown away. The kernel keeps the mark "unwritten" of a file mapping's page
+/// through `MADV_DONTNEED` (`zap_install_uffd_wp_if_needed`), so they do not show as written: only what backs the page
+/// now tells. Asked for the few pages of the index that lie in private file mappings.
+#[derive(Debug, Default)]
+pub(crate) struct ThrownAway {
+    /// Page numbers: the file shows through.
+    pub(crate) gone: Vec<u64>,
+    /// Addresses: not there; thrown away or swapped out, its bytes will tell.
+    pub(crate) doubtful: Vec<u64>,
+}
+
+/// Looks for [`ThrownAway`] pages.
+pub(crate) fn look_thrown_away(space: &Space, mappings: &[Mapping]) -> Result<ThrownAway, EngineError> {
+    let mut found = ThrownAway::default();
+    if space.uffd.is_none() {
+        return Ok(found);
+    }
+    let mut regions = Vec::new();
+    for mapping in mappings
+        .iter()
+        .filter(|m| m.is_private() && matches!(m.backing, Backing::File { .. }))
+    {
+        let (mut first, mut last) = (u64::MAX, 0);
+        space
+            .pages
+            .for_each_in(mapping.start / 4096, mapping.end / 4096, |page, _| {
+                first = first.min(page);
+                last = page + 1;
+            });
+        if first == u64::MAX {
+            continue;
+        }
+        regions.clear();
+        let query = Query {
+            start: first * 4096,
+            end: last * 4096,
+            protect: false,
+            inverted: 0,
+            all: pagemap::WPALLOWED,
+            any: THERE,
+            returned: pagemap::PRESENT | pagemap::FILE,
+        };
+        pagemap::scan(&space.pagemap, query, &mut regions)?;
+        for region in regions.iter().filter(|r| r.categories != pagemap::PRESENT) {
+            space
+                .pages
+                .for_each_in(region.start / 4096, region.end / 4096, |page, _| {
+                    if region.categories & pagemap::PRESENT == 0 {
+                        found.doubtful.push(page * 4096);
+                    } else {
+                        found.gone.push(page);
+                    }
+                });
+        }
+    }
+    Ok(found)
+}
+
 /// The ranges that were written since they were protected; `None` where there are too many to look at.
 pub(crate) fn few_written(space: &Space) -> Result<Option<Vec<(u64, u64)>>, EngineError> {
     const MAX: usize = 64;

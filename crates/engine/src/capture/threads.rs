@@ -8,6 +8,7 @@ use image::thread::{Rseq, Thread};
 use linux::ptrace;
 
 use crate::error::EngineError;
+use crate::freeze::{Live, Stopped};
 use crate::remote::{self, Annex, Batch, ORIG_RAX, RIP, Results, Room};
 use crate::tracee::{LiveThread, Space, StoppedThread};
 use crate::wait::{self, Standing};
@@ -199,6 +200,46 @@ pub(crate) fn enter_again(
         }
     }
     stopped.set_registers(*canonical);
+}
+
+/// Readies every stopped thread that was not captured (or captured and left as it was) to go on as if it had never been
+/// stopped.
+pub(crate) fn go_on_unseen(live: &mut Live, stopped: &mut Stopped) {
+    for (tid, thread) in stopped {
+        let Standing::Interrupted { .. } = wait::standing(&thread.raw, false) else {
+            continue;
+        };
+        let signals = |of_process| ptrace::peek_signals(*tid, of_process).unwrap_or_default();
+        let queued: Vec<Queued> = signals(false).into_iter().chain(signals(true)).map(Queued).collect();
+        let Standing::Interrupted { call } = wait::standing(&thread.raw, unblocked(&queued, thread.mask)) else {
+            continue;
+        };
+        let Some(process) = live.get_mut(&thread.host_pid) else {
+            continue;
+        };
+        let (Some(space), Some(known)) = (&process.space, process.threads.get_mut(tid)) else {
+            thread.set_registers(wait::on_the_call(&thread.raw, call));
+            continue;
+        };
+        let raw = match (space.annex.trampoline_at(thread.raw[RIP]), &known.trampoline) {
+            (Some((index, offset)), Some(t)) if t.index == index => wait::leave_trampoline(t, &thread.raw, offset),
+            _ => thread.raw,
+        };
+        let canonical = wait::on_the_call(&raw, call);
+        let now = linux::sched::monotonic_ns();
+        let remaining = known
+            .waiting
+            .as_ref()
+            .filter(|w| w.call == call)
+            .map(|w| w.end_ns.saturating_sub(now));
+        let mut next = process.next_trampoline;
+        let mut free = || {
+            next = (next + 1) % remote::TRAMPOLINE_COUNT;
+            next
+        };
+        enter_again(&space.annex, known, thread, &canonical, call, remaining, &mut free);
+        process.next_trampoline = next;
+    }
 }
 
 fn rseq(tid: i32) -> Result<Rseq, EngineError> {

@@ -69,7 +69,10 @@ fn serves(now_all: &Processes, now: &Object, target_all: &Processes, target: &Ob
             now_all.pipes[*a as usize].inode == target_all.pipes[*b as usize].inode
         }
         (Kind::Socket { number: a, socket: s }, Kind::Socket { number: b, socket: t }) => {
-            a == b && now_all.sockets[*s as usize].peer == target_all.sockets[*t as usize].peer
+            let (now, target) = (&now_all.sockets[*s as usize], &target_all.sockets[*t as usize]);
+            // What was shut down stays so; what was closed at the other end cannot be filled again.
+            let open = now.shutdown & !target.shutdown == 0;
+            a == b && now.peer == target.peer && open && (now.peer != 0 || now == target)
         }
         (Kind::Event { semaphore: a, .. }, Kind::Event { semaphore: b, .. }) => a == b,
         (Kind::Timer { clock: a, .. }, Kind::Timer { clock: b, .. }) => a == b,
@@ -112,6 +115,7 @@ pub(crate) fn plan(now: &Processes, target: &Processes, held: &dyn Fn(Inode) -> 
         }
     }
     adopt_moved(now, target, &mut origins, &mut taken);
+    make_pairs_whole(target, &mut origins);
     refuse_lost(now, target, &origins, held)?;
     let mut tables = BTreeMap::new();
     for (pid, process) in &target.processes {
@@ -159,6 +163,24 @@ fn adopt_moved(now: &Processes, target: &Processes, origins: &mut [Origin], take
     }
 }
 
+/// Two ends that are connected are kept together or made together.
+fn make_pairs_whole(target: &Processes, origins: &mut [Origin]) {
+    let made: BTreeSet<u64> = target
+        .objects
+        .iter()
+        .zip(origins.iter())
+        .filter_map(|(object, origin)| match (&object.kind, origin) {
+            (Kind::Socket { socket, .. }, Origin::Made) => Some(target.sockets[*socket as usize].peer),
+            _ => None,
+        })
+        .collect();
+    for (object, origin) in target.objects.iter().zip(origins) {
+        if matches!(object.kind, Kind::Socket { number, .. } if made.contains(&number)) {
+            *origin = Origin::Made;
+        }
+    }
+}
+
 fn refuse_lost(
     now: &Processes,
     target: &Processes,
@@ -193,7 +215,7 @@ fn refuse_lost(
                 }
                 Kind::Socket { socket, .. } => {
                     let wanted = &target.sockets[*socket as usize];
-                    if wanted.outside || wanted.peer == 0 {
+                    if wanted.outside {
                         return lost("a unix socket whose other end is not in the box");
                     }
                 }
