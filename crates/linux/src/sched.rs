@@ -121,7 +121,8 @@ mod tests {
                 rustix::thread::sched_setaffinity(None, &one).expect("an allowed processor");
                 send.send(rustix::thread::gettid().as_raw_nonzero().get())
                     .expect("we listen");
-                drop(wait.recv());
+                // It ends when the other side is gone, one way or the other.
+                let _gone = wait.recv();
             });
             let tid = receive.recv().expect("it starts");
             let dir = TaskDir::thread(pid, tid).expect("it lives");
