@@ -84,7 +84,10 @@ pub struct Engine {
 
 impl std::fmt::Debug for Engine {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Engine").field("membership", &self.membership).field("live", &self.live.len()).finish_non_exhaustive()
+        f.debug_struct("Engine")
+            .field("membership", &self.membership)
+            .field("live", &self.live.len())
+            .finish_non_exhaustive()
     }
 }
 
@@ -105,7 +108,10 @@ pub(crate) struct Laps {
 
 impl Laps {
     fn new() -> Self {
-        Self { last: Instant::now(), laps: Vec::new() }
+        Self {
+            last: Instant::now(),
+            laps: Vec::new(),
+        }
     }
 
     /// The time since the last lap belongs to `name`.
@@ -184,12 +190,26 @@ impl Engine {
     }
 
     fn try_prepare(&mut self) -> Result<(), EngineError> {
-        let known: Vec<i32> = self.live.values().filter(|p| p.space.is_some()).map(|p| p.host_pid).collect();
-        let mut stopped = freeze::stop(&self.membership, &self.config, &mut self.clock, &mut self.live, |_, host_pid, _| {
-            known.contains(&host_pid)
-        })?;
+        let known: Vec<i32> = self
+            .live
+            .values()
+            .filter(|p| p.space.is_some())
+            .map(|p| p.host_pid)
+            .collect();
+        let mut stopped = freeze::stop(
+            &self.membership,
+            &self.config,
+            &mut self.clock,
+            &mut self.live,
+            |_, host_pid, _| known.contains(&host_pid),
+        )?;
         let fresh: Vec<i32> = self.live.keys().copied().filter(|pid| !known.contains(pid)).collect();
-        let manner = Manner { dirty: self.config.dirty, bytes: true, faults: &self.faults, now_ns: None };
+        let manner = Manner {
+            dirty: self.config.dirty,
+            bytes: true,
+            faults: &self.faults,
+            now_ns: None,
+        };
         let mut result = Ok(());
         for host_pid in &fresh {
             let process = self.live.get_mut(host_pid).expect("listed from it");
@@ -221,10 +241,20 @@ impl Engine {
         self.settle();
         let since = Instant::now();
         let mut buffer = Vec::new();
-        let stopped = freeze::stop(&self.membership, &self.config, &mut self.clock, &mut self.live, |live, host_pid, tid| {
-            live[&host_pid].threads[&tid].still_asleep(&mut buffer)
-        })?;
-        let mut frozen = Frozen { engine: self, stopped, since, mark: since, cost: Cost::default() };
+        let stopped = freeze::stop(
+            &self.membership,
+            &self.config,
+            &mut self.clock,
+            &mut self.live,
+            |live, host_pid, tid| live[&host_pid].threads[&tid].still_asleep(&mut buffer),
+        )?;
+        let mut frozen = Frozen {
+            engine: self,
+            stopped,
+            since,
+            mark: since,
+            cost: Cost::default(),
+        };
         frozen.phase("freeze");
         Ok(frozen)
     }
@@ -240,9 +270,18 @@ impl Engine {
 
     /// Completes the image that was captured last.
     fn keep_pending(&mut self) {
-        let Some(Pending { image, mut parts, memory }) = self.pending.take() else { return };
+        let Some(Pending {
+            image,
+            mut parts,
+            memory,
+        }) = self.pending.take()
+        else {
+            return;
+        };
         for (pid, found) in memory {
-            let Some(space) = self.live.get_mut(&found.host_pid).and_then(|p| p.space.as_mut()) else { continue };
+            let Some(space) = self.live.get_mut(&found.host_pid).and_then(|p| p.space.as_mut()) else {
+                continue;
+            };
             found.keep_in(space);
             let process = parts.processes.get_mut(&pid).expect("captured together");
             Arc::make_mut(process).memory.pages = space.pages.clone();
@@ -260,7 +299,11 @@ fn keep(pages: &mut PageIndex, page: u64, bytes: &[u8; 4096]) {
     if !matches!(known, Slot::Absent) && known.bytes() == Some(bytes) {
         return;
     }
-    let slot = if *bytes == [0; 4096] { Slot::Zero } else { Slot::Bytes(Arc::new(Page(*bytes))) };
+    let slot = if *bytes == [0; 4096] {
+        Slot::Zero
+    } else {
+        Slot::Bytes(Arc::new(Page(*bytes)))
+    };
     pages.set(page, slot);
 }
 
@@ -293,7 +336,11 @@ impl Frozen<'_> {
         self.cost.page_count += copied;
         self.cost.bytes += copied * 4096;
         let image = ProcessImage::pending(&parts, copied * 4096);
-        self.engine.pending = Some(Pending { image: image.clone(), parts, memory });
+        self.engine.pending = Some(Pending {
+            image: image.clone(),
+            parts,
+            memory,
+        });
         self.phase("capture");
         Ok(image)
     }
@@ -301,15 +348,22 @@ impl Frozen<'_> {
     fn all_left_still_asleep(&self) -> bool {
         let mut buffer = Vec::new();
         let threads = self.engine.live.values().flat_map(|process| &process.threads);
-        threads.filter(|(tid, _)| !self.stopped.contains_key(tid)).all(|(_, thread)| thread.still_asleep(&mut buffer))
+        threads
+            .filter(|(tid, _)| !self.stopped.contains_key(tid))
+            .all(|(_, thread)| thread.still_asleep(&mut buffer))
     }
 
     /// Stops what was left asleep in the processes (host pids) for which `which` holds.
     fn stop_rest(&mut self, which: impl Fn(i32) -> bool) -> Result<(), EngineError> {
         let engine = &mut *self.engine;
-        freeze::stop_more(&engine.membership, &engine.config, &mut engine.clock, &mut engine.live, &mut self.stopped, |_, host_pid, _| {
-            !which(host_pid)
-        })
+        freeze::stop_more(
+            &engine.membership,
+            &engine.config,
+            &mut engine.clock,
+            &mut engine.live,
+            &mut self.stopped,
+            |_, host_pid, _| !which(host_pid),
+        )
     }
 
     /// Looks at all processes; with `bytes`, their changed pages are copied and count as unwritten from here on.
@@ -334,9 +388,20 @@ impl Frozen<'_> {
                     observed.expect("a process that stands still is observed")
                 }
             };
-            let capture::Observed { process, found, freed, staged, copied } = observed;
+            let capture::Observed {
+                process,
+                found,
+                freed,
+                staged,
+                copied,
+            } = observed;
             if bytes && !found.untracked.is_empty() {
-                let space = self.engine.live.get_mut(&host_pid).and_then(|p| p.space.as_mut()).expect("observed");
+                let space = self
+                    .engine
+                    .live
+                    .get_mut(&host_pid)
+                    .and_then(|p| p.space.as_mut())
+                    .expect("observed");
                 capture::memory::track(space, &found.untracked)?;
             }
             let mut dirty = found.dirty;
@@ -345,15 +410,43 @@ impl Frozen<'_> {
                 dirty.extend(freed.iter().map(|page| page * 4096));
                 dirty.sort_unstable();
             }
-            memory.insert(process.pid, MemoryFound { host_pid, dirty, freed, staged, copied });
+            memory.insert(
+                process.pid,
+                MemoryFound {
+                    host_pid,
+                    dirty,
+                    freed,
+                    staged,
+                    copied,
+                },
+            );
             processes.insert(process.pid, Arc::new(process));
         }
         let engine = &mut *self.engine;
         objects.fill(&engine.live, &mut engine.diag, init, &engine.faults)?;
         laps.lap("contents");
         self.cost.phases.extend(laps.laps);
-        let Objects { objects, pipes, sockets, terminals, ghosts, shared, .. } = objects;
-        Ok((Processes { processes, objects, pipes, sockets, terminals, shared, ghosts }, memory))
+        let Objects {
+            objects,
+            pipes,
+            sockets,
+            terminals,
+            ghosts,
+            shared,
+            ..
+        } = objects;
+        Ok((
+            Processes {
+                processes,
+                objects,
+                pipes,
+                sockets,
+                terminals,
+                shared,
+                ghosts,
+            },
+            memory,
+        ))
     }
 
     fn observe_one(
@@ -366,10 +459,21 @@ impl Frozen<'_> {
         laps: &mut Laps,
     ) -> Result<Option<capture::Observed>, EngineError> {
         let engine = &mut *self.engine;
-        let manner = Manner { dirty: engine.config.dirty, bytes, faults: &engine.faults, now_ns };
+        let manner = Manner {
+            dirty: engine.config.dirty,
+            bytes,
+            faults: &engine.faults,
+            now_ns,
+        };
         let process = engine.live.get_mut(&host_pid).expect("a known process");
-        let mut scene =
-            capture::Scene { stopped: &mut self.stopped, objects, cache: &mut engine.cache, manner: &manner, pids, laps };
+        let mut scene = capture::Scene {
+            stopped: &mut self.stopped,
+            objects,
+            cache: &mut engine.cache,
+            manner: &manner,
+            pids,
+            laps,
+        };
         capture::observe(process, &mut scene)
     }
 

@@ -45,7 +45,11 @@ pub(crate) type Dirty<'a> = &'a dyn Fn(u32) -> &'a [u64];
 pub(crate) fn plan<'a>(now: &'a Processes, target: &Processes, dirty: Dirty<'a>) -> Result<Plan, EngineError> {
     let mut patch = Vec::with_capacity(target.processes.len());
     for (pid, wanted) in &target.processes {
-        let lost = |why| EngineError::Lost { pid: *pid, comm: wanted.comm.clone(), why };
+        let lost = |why| EngineError::Lost {
+            pid: *pid,
+            comm: wanted.comm.clone(),
+            why,
+        };
         let present = now.processes.get(pid).ok_or_else(|| lost("died"))?;
         if present.lasting.start_ticks != wanted.lasting.start_ticks {
             return Err(lost("died"));
@@ -53,12 +57,20 @@ pub(crate) fn plan<'a>(now: &'a Processes, target: &Processes, dirty: Dirty<'a>)
         refuse_irreversible(present, wanted)?;
         patch.push(ProcessPlan {
             pid: *pid,
-            memory: memory::plan(&present.memory, &wanted.memory, dirty(*pid), &Subject::new(*pid, wanted.comm.clone()))?,
+            memory: memory::plan(
+                &present.memory,
+                &wanted.memory,
+                dirty(*pid),
+                &Subject::new(*pid, wanted.comm.clone()),
+            )?,
             end_threads: missing_in(&present.threads, &wanted.threads).map(|t| t.tid).collect(),
             make_threads: missing_in(&wanted.threads, &present.threads).cloned().collect(),
         });
     }
-    Ok(Plan { end: newborns(now, target), patch })
+    Ok(Plan {
+        end: newborns(now, target),
+        patch,
+    })
 }
 
 fn missing_in<'a>(these: &'a [Arc<Thread>], others: &[Arc<Thread>]) -> impl Iterator<Item = &'a Arc<Thread>> {
@@ -70,18 +82,32 @@ fn refuse_irreversible(now: &Process, wanted: &Process) -> Result<(), EngineErro
     let subject = Subject::new(wanted.pid, wanted.comm.clone());
     if now.lasting.program != wanted.lasting.program || now.memory.is_other_program(&wanted.memory) {
         let comm = wanted.comm.clone();
-        return Err(EngineError::Lost { pid: wanted.pid, comm, why: "ran another program" });
+        return Err(EngineError::Lost {
+            pid: wanted.pid,
+            comm,
+            why: "ran another program",
+        });
     }
     if now.lasting.session != wanted.lasting.session {
         return Err(refuse(&subject, "left its session since the checkpoint"));
     }
     if now.lasting.rights != wanted.lasting.rights {
-        return Err(refuse(&subject, "changed its user, capabilities or filters since the checkpoint"));
+        return Err(refuse(
+            &subject,
+            "changed its user, capabilities or filters since the checkpoint",
+        ));
     }
     if now.parent != wanted.parent {
-        return Err(refuse(&subject, format!("lost its parent {} since the checkpoint", wanted.parent)));
+        return Err(refuse(
+            &subject,
+            format!("lost its parent {} since the checkpoint", wanted.parent),
+        ));
     }
-    if wanted.threads.first().is_some_and(|leader| now.threads.first().is_none_or(|t| t.tid != leader.tid)) {
+    if wanted
+        .threads
+        .first()
+        .is_some_and(|leader| now.threads.first().is_none_or(|t| t.tid != leader.tid))
+    {
         return Err(refuse(&subject, "its main thread ended since the checkpoint"));
     }
     Ok(())
@@ -95,15 +121,23 @@ trait OtherProgram {
 impl OtherProgram for image::memory::AddressSpace {
     fn is_other_program(&self, other: &Self) -> bool {
         let vdso = |space: &Self| {
-            space.mappings.iter().find(|m| m.backing == image::memory::Backing::Special && m.prot & 4 != 0).map(|m| m.start)
+            space
+                .mappings
+                .iter()
+                .find(|m| m.backing == image::memory::Backing::Special && m.prot & 4 != 0)
+                .map(|m| m.start)
         };
         vdso(self) != vdso(other)
     }
 }
 
 fn newborns(now: &Processes, target: &Processes) -> Vec<(u32, u32)> {
-    let mut born: Vec<&Process> =
-        now.processes.values().filter(|p| !target.processes.contains_key(&p.pid)).map(|p| &**p).collect();
+    let mut born: Vec<&Process> = now
+        .processes
+        .values()
+        .filter(|p| !target.processes.contains_key(&p.pid))
+        .map(|p| &**p)
+        .collect();
     let mut ordered = Vec::with_capacity(born.len());
     while !born.is_empty() {
         let parents: BTreeSet<u32> = born.iter().map(|p| p.parent).collect();

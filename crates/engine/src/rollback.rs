@@ -23,7 +23,9 @@ impl Frozen<'_> {
         files: impl FnOnce() -> Result<(), E>,
     ) -> Result<(), E> {
         let kept = self.settled_present();
-        let target = target.processes().ok_or_else(|| EngineError::Torn("the image was never settled".to_owned()))?;
+        let target = target
+            .processes()
+            .ok_or_else(|| EngineError::Torn("the image was never settled".to_owned()))?;
         self.stop_what_changes(&target)?;
         let (now, found) = match kept {
             Some(now) => (now, BTreeMap::new()),
@@ -35,15 +37,22 @@ impl Frozen<'_> {
         let none: Vec<u64> = Vec::new();
         let dirty = |pid: u32| -> &[u64] { found.get(&pid).map_or(&none, |f| &f.dirty) };
         let plan = plan::plan(&now, &target, &dirty)?;
-        let fds = plan::fds::plan(&now, &target, &|inode| linux::descriptor::own(inode.device, inode.number).is_some())?;
+        let fds = plan::fds::plan(&now, &target, &|inode| {
+            linux::descriptor::own(inode.device, inode.number).is_some()
+        })?;
         self.phase("plan");
-        let ended = if self.engine.faults.skips("born") { Vec::new() } else { plan.end.clone() };
+        let ended = if self.engine.faults.skips("born") {
+            Vec::new()
+        } else {
+            plan.end.clone()
+        };
         apply::processes::end(&mut self.engine.live, &mut self.stopped, &ended)?;
         self.end_threads(&plan)?;
         self.phase(Stage::EndNewborns.name());
         files()?;
         self.phase(Stage::Files.name());
-        self.apply(&now, &target, &plan, &fds).map_err(|error| torn(error).into())
+        self.apply(&now, &target, &plan, &fds)
+            .map_err(|error| torn(error).into())
     }
 
     /// A process that sleeps in the very state of the target is left alone; every thread of any other is stopped.
@@ -55,7 +64,9 @@ impl Frozen<'_> {
             .filter(|process| {
                 let asleep = process.threads.keys().all(|tid| !self.stopped.contains_key(tid));
                 let image = process.image.as_ref();
-                asleep && !needs_itself(process, target) && image.is_some_and(|i| target.processes.get(&process.pid).is_some_and(|t| Arc::ptr_eq(i, t)))
+                asleep
+                    && !needs_itself(process, target)
+                    && image.is_some_and(|i| target.processes.get(&process.pid).is_some_and(|t| Arc::ptr_eq(i, t)))
             })
             .map(|process| process.host_pid)
             .collect();
@@ -69,13 +80,7 @@ impl Frozen<'_> {
         image.processes()
     }
 
-    fn apply(
-        &mut self,
-        now: &Processes,
-        target: &Processes,
-        plan: &Plan,
-        fds: &FdPlan,
-    ) -> Result<(), EngineError> {
+    fn apply(&mut self, now: &Processes, target: &Processes, plan: &Plan, fds: &FdPlan) -> Result<(), EngineError> {
         let by_pid: BTreeMap<u32, i32> = self.engine.live.values().map(|p| (p.pid, p.host_pid)).collect();
         self.shared_memory(now, target)?;
         let awake = self.awake(plan, &by_pid);
@@ -140,7 +145,12 @@ impl Frozen<'_> {
             return Ok(());
         }
         for step in plan.patch.iter().filter(|step| !step.end_threads.is_empty()) {
-            let process = self.engine.live.values_mut().find(|p| p.pid == step.pid).expect("planned from it");
+            let process = self
+                .engine
+                .live
+                .values_mut()
+                .find(|p| p.pid == step.pid)
+                .expect("planned from it");
             apply::threads::end(process, &mut self.stopped, &step.end_threads)?;
         }
         Ok(())
@@ -171,7 +181,9 @@ impl Frozen<'_> {
             let present = now.shared.iter().find(|s| s.inode == wanted.inode);
             let same = present.is_some_and(|p| {
                 let mut same = p.content.size == wanted.content.size;
-                p.content.pages.differences(&wanted.content.pages, |_, a, b| same &= a.bytes() == b.bytes());
+                p.content
+                    .pages
+                    .differences(&wanted.content.pages, |_, a, b| same &= a.bytes() == b.bytes());
                 same
             });
             // A look without bytes still captured the object afresh, so `now` is what is there.
@@ -187,7 +199,9 @@ impl Frozen<'_> {
     fn open_shared(&self, now: &Processes, inode: image::fd::Inode) -> Result<std::fs::File, EngineError> {
         use image::memory::Backing;
         for process in self.engine.live.values() {
-            let Some(present) = now.processes.get(&process.pid) else { continue };
+            let Some(present) = now.processes.get(&process.pid) else {
+                continue;
+            };
             for mapping in present.memory.mappings.iter() {
                 if let Backing::Shared { object, .. } = mapping.backing
                     && now.shared[object as usize].inode == inode
@@ -213,10 +227,17 @@ impl Frozen<'_> {
 fn needs_itself(process: &crate::tracee::LiveProcess, target: &Processes) -> bool {
     use image::fd::Kind;
     target.processes.get(&process.pid).is_some_and(|wanted| {
-        if wanted.threads.iter().any(|thread| thread.wait.is_some_and(|wait| wait.remaining_ns.is_some())) {
+        if wanted
+            .threads
+            .iter()
+            .any(|thread| thread.wait.is_some_and(|wait| wait.remaining_ns.is_some()))
+        {
             return true;
         }
-        let mut kinds = wanted.slots.iter().map(|slot| &target.objects[slot.object as usize].kind);
+        let mut kinds = wanted
+            .slots
+            .iter()
+            .map(|slot| &target.objects[slot.object as usize].kind);
         kinds.any(|kind| matches!(kind, Kind::Terminal { .. } | Kind::Epoll { .. }))
     })
 }

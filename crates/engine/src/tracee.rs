@@ -57,13 +57,27 @@ impl LiveThread {
         let dir = TaskDir::thread(pid, host_tid)?;
         let schedstat = dir.file("schedstat", false)?;
         let syscall = dir.file("syscall", false)?;
-        Ok(Self { tid, dir, schedstat, syscall, asleep_at: None, image: None, trampoline: None, waiting: None })
+        Ok(Self {
+            tid,
+            dir,
+            schedstat,
+            syscall,
+            asleep_at: None,
+            image: None,
+            trampoline: None,
+            waiting: None,
+        })
     }
 
     /// How often it was given a processor; `None` where it is gone.
     pub(crate) fn run_count(&self, buffer: &mut Vec<u8>) -> Option<u64> {
         procfs::read_from_start(&self.schedstat, buffer).ok()?;
-        std::str::from_utf8(buffer).ok()?.split_ascii_whitespace().nth(2)?.parse().ok()
+        std::str::from_utf8(buffer)
+            .ok()?
+            .split_ascii_whitespace()
+            .nth(2)?
+            .parse()
+            .ok()
     }
 
     /// Notes which relative wait it is in, and until when; called while it is not stopped yet.
@@ -75,7 +89,10 @@ impl LiveThread {
             return;
         };
         let runs = self.run_count(&mut buffer).unwrap_or(0);
-        let same = self.waiting.as_ref().is_some_and(|w| call == RESTARTED || (w.line == line && w.runs == runs));
+        let same = self
+            .waiting
+            .as_ref()
+            .is_some_and(|w| call == RESTARTED || (w.line == line && w.runs == runs));
         if same {
             return;
         }
@@ -94,7 +111,12 @@ impl LiveThread {
         };
         let noted = whole_timeout_ns(call, &registers, read).and_then(|whole| {
             let start = clock?.last_ran_ns(&self.dir)?;
-            Some(Waiting { call, end_ns: start.saturating_add(whole), line, runs })
+            Some(Waiting {
+                call,
+                end_ns: start.saturating_add(whole),
+                line,
+                runs,
+            })
         });
         self.waiting = noted;
     }
@@ -174,7 +196,17 @@ impl LiveProcess {
         let start_ticks = procfs::stat_fields(&text)
             .and_then(|(_, fields)| fields.get(19)?.parse().ok())
             .ok_or_else(|| linux::SysError::new("parse", format!("/proc/{host_pid}/stat"), libc::EIO))?;
-        Ok(Self { host_pid, pid, pidfd, dir, threads: BTreeMap::new(), start_ticks, space: None, image: None, next_trampoline: 0 })
+        Ok(Self {
+            host_pid,
+            pid,
+            pidfd,
+            dir,
+            threads: BTreeMap::new(),
+            start_ticks,
+            space: None,
+            image: None,
+            next_trampoline: 0,
+        })
     }
 }
 
@@ -200,7 +232,15 @@ impl StoppedThread {
     pub(crate) fn new(host_tid: i32, host_pid: i32, group_stop: bool) -> Result<Self, EngineError> {
         let raw = ptrace::registers(host_tid)?;
         let mask = ptrace::signal_mask(host_tid)?;
-        Ok(Self { host_tid, host_pid, raw, mask, registers_changed: false, mask_changed: false, group_stop })
+        Ok(Self {
+            host_tid,
+            host_pid,
+            raw,
+            mask,
+            registers_changed: false,
+            mask_changed: false,
+            group_stop,
+        })
     }
 
     /// Registers for injected code at `rip`; from here on they must be put back.

@@ -38,7 +38,10 @@ impl SchedClock {
     pub fn of_this_thread() -> Result<Self> {
         let path = format!("/proc/self/task/{}/sched", rustix::thread::gettid().as_raw_nonzero());
         let own = File::open(&path).map_err(|e| SysError::io("open", path, &e))?;
-        Ok(Self { own, offsets: BTreeMap::new() })
+        Ok(Self {
+            own,
+            offsets: BTreeMap::new(),
+        })
     }
 
     /// When the sleeping task of `dir` last ran, on `CLOCK_MONOTONIC`; `None` where it is gone.
@@ -72,7 +75,9 @@ impl SchedClock {
         // The record is as old as the last time the scheduler looked.
         rustix::thread::sched_yield();
         let mut buffer = Vec::new();
-        let own = read_from_start(&self.own, &mut buffer).ok().and_then(|()| parse(&buffer));
+        let own = read_from_start(&self.own, &mut buffer)
+            .ok()
+            .and_then(|()| parse(&buffer));
         let now = monotonic_ns();
         let back = rustix::thread::sched_setaffinity(None, &allowed);
         debug_assert!(back.is_ok(), "the set was ours a moment ago");
@@ -81,7 +86,9 @@ impl SchedClock {
 }
 
 fn parse(text: &[u8]) -> Option<u64> {
-    let line = text.split(|b| *b == b'\n').find(|line| line.starts_with(b"se.exec_start"))?;
+    let line = text
+        .split(|b| *b == b'\n')
+        .find(|line| line.starts_with(b"se.exec_start"))?;
     let value = std::str::from_utf8(line).ok()?.rsplit(':').next()?.trim();
     let (milliseconds, rest) = value.split_once('.')?;
     let milliseconds: u64 = milliseconds.parse().ok()?;
@@ -112,7 +119,8 @@ mod tests {
                 let mut one = CpuSet::new();
                 one.set(processor);
                 rustix::thread::sched_setaffinity(None, &one).expect("an allowed processor");
-                send.send(rustix::thread::gettid().as_raw_nonzero().get()).expect("we listen");
+                send.send(rustix::thread::gettid().as_raw_nonzero().get())
+                    .expect("we listen");
                 drop(wait.recv());
             });
             let tid = receive.recv().expect("it starts");
@@ -123,7 +131,10 @@ mod tests {
             }
             let slept = monotonic_ns();
             let ran = clock.last_ran_ns(&dir).expect("it sleeps");
-            assert!(ran.abs_diff(slept) < 400_000_000, "processor {processor}: {ran} against {slept}");
+            assert!(
+                ran.abs_diff(slept) < 400_000_000,
+                "processor {processor}: {ran} against {slept}"
+            );
             drop(_go);
             sleeper.join().expect("it ends");
         }

@@ -36,7 +36,11 @@ fn ranges(
     let mut batch = Batch::new(&space.annex);
     let mut checks: Vec<(usize, &'static str, String)> = Vec::new();
     if let Some(brk) = plan.brk.filter(|_| !faults.skips("brk")) {
-        checks.push((batch.call(libc::SYS_brk, [brk, 0, 0, 0, 0, 0]), "brk", format!("{brk:x}")));
+        checks.push((
+            batch.call(libc::SYS_brk, [brk, 0, 0, 0, 0, 0]),
+            "brk",
+            format!("{brk:x}"),
+        ));
     }
     if !faults.skips("vmas") {
         for (start, end) in &plan.unmap {
@@ -104,19 +108,30 @@ fn flush(
 fn map(batch: &mut Batch, mapping: &Mapping) -> Result<Vec<(usize, &'static str)>, EngineError> {
     let length = mapping.end - mapping.start;
     let prot = u64::from(mapping.prot);
-    let sharing = if mapping.shared { libc::MAP_SHARED } else { libc::MAP_PRIVATE };
-    let base = (sharing | libc::MAP_FIXED) as u64;
+    let sharing = if mapping.shared {
+        libc::MAP_SHARED
+    } else {
+        libc::MAP_PRIVATE
+    };
+    let base = u64::from((sharing | libc::MAP_FIXED).cast_unsigned());
     match &mapping.backing {
         Backing::Anonymous => {
             let flags = base | libc::MAP_ANONYMOUS as u64;
-            Ok(vec![(batch.call(libc::SYS_mmap, [mapping.start, length, prot, flags, u64::MAX, 0]), "mmap")])
+            Ok(vec![(
+                batch.call(libc::SYS_mmap, [mapping.start, length, prot, flags, u64::MAX, 0]),
+                "mmap",
+            )])
         }
         Backing::File { path, offset, .. } => {
             let writable = mapping.shared && mapping.prot & 2 != 0;
             let access = if writable { libc::O_RDWR } else { libc::O_RDONLY } | libc::O_CLOEXEC;
             let path = batch.path(path);
             let at = u64::from_ne_bytes(i64::from(libc::AT_FDCWD).to_ne_bytes());
-            let open = batch.call_with(libc::SYS_openat, [at, path, access as u64, 0, 0, 0], linux::batch::SAVE);
+            let open = batch.call_with(
+                libc::SYS_openat,
+                [at, path, access.cast_unsigned().into(), 0, 0, 0],
+                linux::batch::SAVE,
+            );
             let map = batch.call_with(
                 libc::SYS_mmap,
                 [mapping.start, length, prot, base, 0, *offset],
@@ -125,7 +140,9 @@ fn map(batch: &mut Batch, mapping: &Mapping) -> Result<Vec<(usize, &'static str)
             let close = batch.call_with(libc::SYS_close, [0; 6], linux::batch::SAVED_AS_FIRST);
             Ok(vec![(open, "open"), (map, "mmap"), (close, "close")])
         }
-        Backing::Shared { .. } | Backing::Special => Err(EngineError::Torn("a mapping of shared memory was planned".to_owned())),
+        Backing::Shared { .. } | Backing::Special => {
+            Err(EngineError::Torn("a mapping of shared memory was planned".to_owned()))
+        }
     }
 }
 
@@ -143,7 +160,11 @@ fn write_pages(
         while at < target.mappings.len() && target.mappings[at].end <= address {
             at += 1;
         }
-        if target.mappings.get(at).is_some_and(|m| m.start <= address && m.prot & 2 != 0) {
+        if target
+            .mappings
+            .get(at)
+            .is_some_and(|m| m.start <= address && m.prot & 2 != 0)
+        {
             own.push(*page);
         } else {
             write_from_outside(space, *page, target.pages.get(*page))?;
@@ -177,7 +198,11 @@ const STRETCH: usize = 32;
 
 fn stage(space: &Space, pages: &[u64], first: usize, target: &AddressSpace) {
     for (i, page) in pages.iter().enumerate() {
-        let bytes = target.pages.get(*page).bytes().expect("only pages that hold something are written");
+        let bytes = target
+            .pages
+            .get(*page)
+            .bytes()
+            .expect("only pages that hold something are written");
         space.annex.stage_page(first + i, bytes);
     }
 }

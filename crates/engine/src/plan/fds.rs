@@ -47,8 +47,18 @@ fn serves(now_all: &Processes, now: &Object, target_all: &Processes, target: &Ob
     }
     match (&now.kind, &target.kind) {
         (
-            Kind::File { inode: a, directory: d, ghost: g, .. },
-            Kind::File { inode: b, directory: e, ghost: h, .. },
+            Kind::File {
+                inode: a,
+                directory: d,
+                ghost: g,
+                ..
+            },
+            Kind::File {
+                inode: b,
+                directory: e,
+                ghost: h,
+                ..
+            },
         ) => a == b && d == e && g.is_some() == h.is_some(),
         (Kind::Memory { object: a, .. }, Kind::Memory { object: b, .. }) => {
             now_all.shared[*a as usize].inode == target_all.shared[*b as usize].inode
@@ -77,8 +87,11 @@ fn serves(now_all: &Processes, now: &Object, target_all: &Processes, target: &Ob
 /// # Errors
 /// `Unsupported` where a description is gone that cannot be made again.
 pub(crate) fn plan(now: &Processes, target: &Processes, held: &dyn Fn(Inode) -> bool) -> Result<FdPlan, EngineError> {
-    let slots_now: BTreeMap<(u32, u32), ObjectIndex> =
-        now.processes.iter().flat_map(|(pid, p)| p.slots.iter().map(|s| ((*pid, s.number), s.object))).collect();
+    let slots_now: BTreeMap<(u32, u32), ObjectIndex> = now
+        .processes
+        .iter()
+        .flat_map(|(pid, p)| p.slots.iter().map(|s| ((*pid, s.number), s.object)))
+        .collect();
     let mut origins = vec![Origin::Made; target.objects.len()];
     let mut taken: BTreeSet<ObjectIndex> = BTreeSet::new();
     for (pid, process) in &target.processes {
@@ -89,7 +102,12 @@ pub(crate) fn plan(now: &Processes, target: &Processes, held: &dyn Fn(Inode) -> 
             }
             if let Some(object) = slots_now.get(&(*pid, slot.number))
                 && !taken.contains(object)
-                && serves(now, &now.objects[*object as usize], target, &target.objects[slot.object as usize])
+                && serves(
+                    now,
+                    &now.objects[*object as usize],
+                    target,
+                    &target.objects[slot.object as usize],
+                )
             {
                 *origin = Origin::Kept(*object);
                 taken.insert(*object);
@@ -101,10 +119,14 @@ pub(crate) fn plan(now: &Processes, target: &Processes, held: &dyn Fn(Inode) -> 
     refuse_lost(now, target, &origins, held)?;
     let mut tables = BTreeMap::new();
     for (pid, process) in &target.processes {
-        let Some(present) = now.processes.get(pid) else { continue };
+        let Some(present) = now.processes.get(pid) else {
+            continue;
+        };
         let mut table = TablePlan::default();
         let wanted: BTreeSet<u32> = process.slots.iter().map(|s| s.number).collect();
-        table.close.extend(present.slots.iter().map(|s| s.number).filter(|n| !wanted.contains(n)));
+        table
+            .close
+            .extend(present.slots.iter().map(|s| s.number).filter(|n| !wanted.contains(n)));
         for slot in &process.slots {
             let old = present.slots.iter().find(|s| s.number == slot.number);
             match old {
@@ -124,11 +146,16 @@ pub(crate) fn plan(now: &Processes, target: &Processes, held: &dyn Fn(Inode) -> 
 /// Descriptions that are known by an inode of their own and were moved to another slot.
 fn adopt_moved(now: &Processes, target: &Processes, origins: &mut [Origin], taken: &mut BTreeSet<ObjectIndex>) {
     for (wanted, origin) in target.objects.iter().zip(origins) {
-        let unique = matches!(wanted.kind, Kind::Pipe { .. } | Kind::Socket { .. } | Kind::File { ghost: Some(_), .. } | Kind::Memory { .. });
+        let unique = matches!(
+            wanted.kind,
+            Kind::Pipe { .. } | Kind::Socket { .. } | Kind::File { ghost: Some(_), .. } | Kind::Memory { .. }
+        );
         if *origin != Origin::Made || !unique {
             continue;
         }
-        let found = (0..).zip(&now.objects).find(|(at, object)| !taken.contains(at) && serves(now, object, target, wanted));
+        let found = (0..)
+            .zip(&now.objects)
+            .find(|(at, object)| !taken.contains(at) && serves(now, object, target, wanted));
         if let Some((at, _)) = found {
             *origin = Origin::Kept(at);
             taken.insert(at);
@@ -166,7 +193,12 @@ fn refuse_lost(
                 continue;
             }
             let subject = Subject::new(*pid, process.comm.clone());
-            let lost = |what: &str| Err(refuse(&subject, format!("fd {}: {what}, closed since the checkpoint", slot.number)));
+            let lost = |what: &str| {
+                Err(refuse(
+                    &subject,
+                    format!("fd {}: {what}, closed since the checkpoint", slot.number),
+                ))
+            };
             match &target.objects[slot.object as usize].kind {
                 Kind::Memory { object, .. } => {
                     let inode = target.shared[*object as usize].inode;
