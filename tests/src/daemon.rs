@@ -4,7 +4,7 @@
 use std::io::{BufRead, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::mpsc::channel;
+use std::sync::mpsc::{Sender, channel};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
@@ -21,6 +21,8 @@ const LOG_TAIL_LINES: usize = 15;
 #[derive(Debug)]
 pub struct Daemon {
     child: Option<Child>,
+    /// The thread that started it lives as long as this.
+    _starter: Sender<()>,
     program: PathBuf,
     state: tempfile::TempDir,
 }
@@ -52,14 +54,13 @@ impl Daemon {
             .args(["serve", "--background", "--with-parent"])
             .env("DELTABOX_FAULTS", faults.join(","));
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(log);
-        let mut child = command
-            .spawn()
-            .map_err(|error| format!("{}: {error}", program.display()))?;
+        let (mut child, starter) = spawn_bound(command).map_err(|error| format!("{}: {error}", program.display()))?;
         let stdout = child.stdout.take().expect("asked for");
         let mut said = String::new();
         let read = BufReader::new(stdout).read_line(&mut said);
         let daemon = Self {
             child: Some(child),
+            _starter: starter,
             program: program.to_owned(),
             state,
         };
@@ -192,6 +193,21 @@ fn ends_within(child: &Child, within: Duration) -> bool {
         tv_nsec: 0,
     };
     rustix::event::poll(&mut ended, Some(&within)).is_ok_and(|count| count > 0)
+}
+
+/// Starts a daemon that ends with its parent. The kernel means the thread that started it, and a test's thread ends with
+/// its last test while the daemon still serves others.
+fn spawn_bound(mut command: Command) -> std::io::Result<(Child, Sender<()>)> {
+    let (starter, until_dropped) = channel::<()>();
+    let (sender, receiver) = channel();
+    std::thread::spawn(move || {
+        if sender.send(command.spawn()).is_ok() {
+            // Nothing is ever sent: this ends when the other end goes.
+            let _dropped = until_dropped.recv();
+        }
+    });
+    let child = receiver.recv().map_err(std::io::Error::other)??;
+    Ok((child, starter))
 }
 
 /// What a daemon that was killed could not take down itself: its mounts, the last first.

@@ -35,13 +35,14 @@ impl Frozen<'_> {
         let none: Vec<u64> = Vec::new();
         let dirty = |pid: u32| -> &[u64] { found.get(&pid).map_or(&none, |f| &f.dirty) };
         let plan = plan::plan(&now, &target, &dirty)?;
-        let fds = plan::fds::plan(&now, &target, &|inode| linux::descriptor::own(inode.device, inode.number).is_some())?;
+        let mut fds = plan::fds::plan(&now, &target, &|inode| linux::descriptor::own(inode.device, inode.number).is_some())?;
         self.phase("plan");
         let ended = if self.engine.faults.skips("born") { Vec::new() } else { plan.end.clone() };
         apply::processes::end(&mut self.engine.live, &mut self.stopped, &ended)?;
         self.end_threads(&plan)?;
         self.phase(Stage::EndNewborns.name());
         files()?;
+        apply::fds::follow_names(&self.engine.live, &now, &target, &mut fds);
         self.phase(Stage::Files.name());
         self.apply(&now, &target, &plan, &fds).map_err(|error| torn(error).into())
     }
