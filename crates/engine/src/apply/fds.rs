@@ -125,7 +125,7 @@ fn open_flags(flags: u32) -> OFlags {
 }
 
 /// Opens a path as the process sees it. The box may have planted links: nothing outside its root can be reached.
-fn open_inside(process: &LiveProcess, path: &[u8], flags: OFlags) -> Result<OwnedFd, EngineError> {
+pub(crate) fn open_inside(process: &LiveProcess, path: &[u8], flags: OFlags) -> Result<OwnedFd, EngineError> {
     let root = process.dir.file_as("root", OFlags::PATH | OFlags::DIRECTORY)?;
     let relative = path.strip_prefix(b"/").unwrap_or(path);
     let relative = if relative.is_empty() { b"." } else { relative };
