@@ -37,7 +37,7 @@ impl Frozen<'_> {
         let none: Vec<u64> = Vec::new();
         let dirty = |pid: u32| -> &[u64] { found.get(&pid).map_or(&none, |f| &f.dirty) };
         let plan = plan::plan(&now, &target, &dirty)?;
-        let fds = plan::fds::plan(&now, &target, &|inode| {
+        let mut fds = plan::fds::plan(&now, &target, &|inode| {
             linux::descriptor::own(inode.device, inode.number).is_some()
         })?;
         self.phase("plan");
@@ -50,6 +50,7 @@ impl Frozen<'_> {
         self.end_threads(&plan)?;
         self.phase(Stage::EndNewborns.name());
         files()?;
+        apply::fds::follow_names(&self.engine.live, &now, &target, &mut fds);
         self.phase(Stage::Files.name());
         self.apply(&now, &target, &plan, &fds)
             .map_err(|error| torn(error).into())

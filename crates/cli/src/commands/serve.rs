@@ -39,6 +39,7 @@ fn run(place: node::config::Place, background: bool, output: &Output) -> Result<
     std::fs::create_dir_all(&config.state).map_err(|error| CliError::io(config.state.display(), &error))?;
     config.scan = doctor::scans(&doctor::features(&config.state)?);
     config.verify = cfg!(debug_assertions);
+    config.faults = faults();
     let ready = || {
         if background {
             daemon::say_ready();
@@ -49,6 +50,13 @@ fn run(place: node::config::Place, background: bool, output: &Output) -> Result<
         }
     };
     node::serve(config, ready).map(|()| 0).map_err(problem)
+}
+
+/// Restores that tests let be left out (`skip:files.mode,skip:pages`), to prove that they would notice.
+#[expect(clippy::disallowed_methods, reason = "the one place where this setting is read")]
+fn faults() -> Vec<String> {
+    let names = std::env::var("DELTABOX_FAULTS").unwrap_or_default();
+    names.split(',').filter(|name| !name.is_empty()).map(str::to_owned).collect()
 }
 
 fn problem(error: NodeError) -> CliError {

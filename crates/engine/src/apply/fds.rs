@@ -53,6 +53,19 @@ pub(crate) fn apply(scene: &mut Scene<'_>) -> Result<(), EngineError> {
     watches(scene, &by_pid)
 }
 
+/// Corrects the plan once the files are back: descriptions whose file is not the one that the target's path names.
+pub(crate) fn follow_names(live: &Live, now: &Processes, target: &Processes, plan: &mut FdPlan) {
+    let by_pid: BTreeMap<u32, i32> = live.values().map(|p| (p.pid, p.host_pid)).collect();
+    plan.correct(now, target, &|pid, path, inode| {
+        let named = by_pid.get(&pid).and_then(|host_pid| {
+            let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+            let file = open_inside(&live[host_pid], path, flags).ok()?;
+            rustix::fs::fstat(file).ok()
+        });
+        named.is_some_and(|named| (named.st_dev, named.st_ino) == (inode.device, inode.number))
+    });
+}
+
 /// The process of the present and slot that hold object `object` of `all`.
 fn holder(all: &Processes, object: ObjectIndex) -> Option<(u32, u32)> {
     all.processes
@@ -104,6 +117,7 @@ fn make(scene: &Scene<'_>, by_pid: &BTreeMap<u32, i32>) -> Result<BTreeMap<Objec
     let mut made = BTreeMap::new();
     let mut pipes: BTreeMap<u32, (OwnedFd, OwnedFd)> = BTreeMap::new();
     let mut pairs: BTreeMap<u64, OwnedFd> = BTreeMap::new();
+    let mut ghosts: BTreeMap<u32, OwnedFd> = BTreeMap::new();
     for (index, (object, origin)) in (0..).zip(scene.target.objects.iter().zip(&scene.plan.origins)) {
         if *origin != Origin::Made {
             continue;
@@ -115,6 +129,7 @@ fn make(scene: &Scene<'_>, by_pid: &BTreeMap<u32, i32>) -> Result<BTreeMap<Objec
         let fd = match &object.kind {
             Kind::Pipe { pipe } => pipe_end(scene, by_pid, process, *pipe, object.flags, &mut pipes)?,
             Kind::Socket { number, socket } => socket_end(scene, *number, *socket, &mut pairs)?,
+            Kind::File { path, ghost: Some(ghost), .. } => ghost_end(process, path, *ghost, object.flags, &mut ghosts)?,
             _ => make_one(scene, by_pid, process, object)?,
         };
         made.insert(index, fd);
@@ -128,7 +143,7 @@ fn open_flags(flags: u32) -> OFlags {
 }
 
 /// Opens a path as the process sees it. The box may have planted links: nothing outside its root can be reached.
-fn open_inside(process: &LiveProcess, path: &[u8], flags: OFlags) -> Result<OwnedFd, EngineError> {
+pub(crate) fn open_inside(process: &LiveProcess, path: &[u8], flags: OFlags) -> Result<OwnedFd, EngineError> {
     let root = process.dir.file_as("root", OFlags::PATH | OFlags::DIRECTORY)?;
     let relative = path.strip_prefix(b"/").unwrap_or(path);
     let relative = if relative.is_empty() { b"." } else { relative };
@@ -213,6 +228,34 @@ fn pipe_end(
     };
     let end = if flags.contains(OFlags::WRONLY) { writer } else { reader };
     end.try_clone().map_err(|e| SysError::io("dup", "a pipe", &e).into())
+}
+
+/// A file without a name, where it had its name; what is in it is put there with the other states. The path may be
+/// another file's by now.
+fn ghost_end(
+    process: &LiveProcess,
+    path: &[u8],
+    ghost: u32,
+    flags: u32,
+    ghosts: &mut BTreeMap<u32, OwnedFd>,
+) -> Result<OwnedFd, EngineError> {
+    let file = match ghosts.entry(ghost) {
+        std::collections::btree_map::Entry::Occupied(entry) => entry.into_mut(),
+        std::collections::btree_map::Entry::Vacant(entry) => {
+            let directory = path.iter().rposition(|byte| *byte == b'/').map_or(&b"/"[..], |at| &path[..at]);
+            entry.insert(nameless(process, directory).or_else(|_| nameless(process, b"/"))?)
+        }
+    };
+    let flags = open_flags(flags) - OFlags::NOFOLLOW - OFlags::DIRECTORY;
+    Ok(descriptor::reopen(file.as_fd(), flags)?)
+}
+
+fn nameless(process: &LiveProcess, directory: &[u8]) -> Result<OwnedFd, EngineError> {
+    let directory = open_inside(process, directory, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC)?;
+    let owner = process.dir.stat("root")?;
+    let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
+    let _acting = linux::owner::act_as(owner.st_uid, owner.st_gid)?;
+    rustix::fs::openat(&directory, ".", flags, Mode::RUSR | Mode::WUSR).map_err(made_error("O_TMPFILE"))
 }
 
 fn socket_end(
