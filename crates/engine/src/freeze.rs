@@ -222,6 +222,10 @@ fn seize_refused(live: &Live, tid: i32, error: SysError) -> Result<bool, EngineE
     if tracer == "0" {
         return Err(error.into());
     }
+    // Born of a task of ours in the instant before that stopped: it is ours already, and its stop is on its way.
+    if tracer == rustix::thread::gettid().as_raw_nonzero().to_string() {
+        return Ok(true);
+    }
     let pid = live
         .values()
         .find(|p| p.threads.contains_key(&tid))

@@ -16,7 +16,7 @@ use crate::fault::Faults;
 use crate::freeze::{Live, Stopped};
 use crate::plan::fds::{FdPlan, Origin, TablePlan};
 use crate::remote::{self, Batch};
-use crate::tracee::LiveProcess;
+use crate::tracee::{LiveProcess, Space};
 
 /// What a step needs.
 #[derive(Debug)]
@@ -28,6 +28,8 @@ pub(crate) struct Scene<'a> {
     pub(crate) plan: &'a FdPlan,
     pub(crate) faults: &'a Faults,
     pub(crate) cache: &'a mut Cache,
+    /// Shared memory objects of the target, by index.
+    pub(crate) shared: &'a BTreeMap<u32, File>,
 }
 
 /// Puts all descriptor tables and what they refer to where the target has them.
@@ -129,8 +131,12 @@ fn make(scene: &Scene<'_>, by_pid: &BTreeMap<u32, i32>) -> Result<BTreeMap<Objec
         let fd = match &object.kind {
             Kind::Pipe { pipe } => pipe_end(scene, by_pid, process, *pipe, object.flags, &mut pipes)?,
             Kind::Socket { number, socket } => socket_end(scene, *number, *socket, &mut pairs)?,
-            Kind::File { path, ghost: Some(ghost), .. } => ghost_end(process, path, *ghost, object.flags, &mut ghosts)?,
-            _ => make_one(scene, by_pid, process, object)?,
+            Kind::File {
+                path,
+                ghost: Some(ghost),
+                ..
+            } => ghost_end(process, path, *ghost, object.flags, &mut ghosts)?,
+            _ => make_one(scene, process, object)?,
         };
         made.insert(index, fd);
     }
@@ -155,26 +161,14 @@ fn made_error(what: &'static str) -> impl FnOnce(rustix::io::Errno) -> EngineErr
     move |e| SysError::rustix(what, "a descriptor", e).into()
 }
 
-fn make_one(
-    scene: &Scene<'_>,
-    by_pid: &BTreeMap<u32, i32>,
-    process: &LiveProcess,
-    object: &Object,
-) -> Result<OwnedFd, EngineError> {
+fn make_one(scene: &Scene<'_>, process: &LiveProcess, object: &Object) -> Result<OwnedFd, EngineError> {
     match &object.kind {
         Kind::File { path, .. } | Kind::Device { path, .. } | Kind::Terminal { path, .. } => {
             open_inside(process, path, open_flags(object.flags))
         }
         Kind::Memory { object: shared, .. } => {
-            let inode = scene.target.shared[*shared as usize].inode;
-            let other = scene.now.objects.iter().position(|o| match &o.kind {
-                Kind::Memory { object, .. } => scene.now.shared[*object as usize].inode == inode,
-                _ => false,
-            });
-            let at = other.and_then(|at| holder(scene.now, u32::try_from(at).ok()?));
-            let at = at.ok_or_else(|| EngineError::Torn("a memory file is mapped but open nowhere".to_owned()))?;
-            let fd = duplicate(scene.live, by_pid, at)?;
-            descriptor::reopen(fd.as_fd(), open_flags(object.flags)).map_err(Into::into)
+            let file = &scene.shared[shared];
+            descriptor::reopen(file.as_fd(), open_flags(object.flags)).map_err(Into::into)
         }
         Kind::Event { semaphore, .. } => {
             use rustix::event::{EventfdFlags, eventfd};
@@ -242,7 +236,10 @@ fn ghost_end(
     let file = match ghosts.entry(ghost) {
         std::collections::btree_map::Entry::Occupied(entry) => entry.into_mut(),
         std::collections::btree_map::Entry::Vacant(entry) => {
-            let directory = path.iter().rposition(|byte| *byte == b'/').map_or(&b"/"[..], |at| &path[..at]);
+            let directory = path
+                .iter()
+                .rposition(|byte| *byte == b'/')
+                .map_or(&b"/"[..], |at| &path[..at]);
             entry.insert(nameless(process, directory).or_else(|_| nameless(process, b"/"))?)
         }
     };
@@ -333,7 +330,7 @@ fn set_table(
     let base = slots(scene.now).max(slots(scene.target)) + 1;
     for chunk in parcel.chunks(128) {
         let fds: Vec<BorrowedFd<'_>> = chunk.iter().map(|(_, fd)| fd.as_fd()).collect();
-        let received = hand_over(process, thread, &fds)?;
+        let received = hand_over(space, &process.pidfd, thread, &fds)?;
         let mut batch = Batch::new(&space.annex);
         let moved: Vec<usize> = received
             .iter()
@@ -380,12 +377,13 @@ fn set_table(
 }
 
 /// Sends descriptors into a stopped process; their numbers there.
-fn hand_over(
-    process: &LiveProcess,
+pub(crate) fn hand_over(
+    space: &Space,
+    pidfd: &linux::pidfd::Pidfd,
     thread: &mut crate::tracee::StoppedThread,
     fds: &[BorrowedFd<'_>],
 ) -> Result<Vec<u32>, EngineError> {
-    let space = process.space.as_ref().expect("observed before");
+    let pid = thread.host_pid;
     let mut batch = Batch::new(&space.annex);
     let room = batch.room(8);
     let kind = (libc::SOCK_DGRAM | libc::SOCK_CLOEXEC) as u64;
@@ -393,11 +391,11 @@ fn hand_over(
         libc::SYS_socketpair,
         [libc::AF_UNIX as u64, kind, 0, room.address, 0, 0],
     );
-    remote::run(&space.annex, thread, &batch)?.expect(pair, "socketpair", process.pid)?;
+    remote::run(&space.annex, thread, &batch)?.expect(pair, "socketpair", pid)?;
     let numbers = remote::answer(&space.annex, room);
     let end = |at: usize| u32::from_ne_bytes(numbers[at..at + 4].try_into().expect("four bytes"));
     let (ours, theirs) = (end(0), end(4));
-    let socket = process.pidfd.duplicate(ours)?;
+    let socket = pidfd.duplicate(ours)?;
     descriptor::send(socket.as_fd(), fds)?;
     drop(socket);
     let mut batch = Batch::new(&space.annex);
@@ -429,7 +427,7 @@ fn hand_over(
     for fd in [ours, theirs] {
         batch.call(libc::SYS_close, [fd.into(), 0, 0, 0, 0, 0]);
     }
-    remote::run(&space.annex, thread, &batch)?.expect(receive, "recvmsg", process.pid)?;
+    remote::run(&space.annex, thread, &batch)?.expect(receive, "recvmsg", pid)?;
     let bytes = remote::answer(&space.annex, control);
     let received: Vec<u32> = bytes[16..control_size]
         .chunks_exact(4)

@@ -27,7 +27,11 @@ pub(crate) fn apply(
     actions(&mut batch, &mut checks, now, target, faults);
     itimers(&mut batch, &mut checks, now, target, faults);
     let ids = timers(&mut batch, &mut checks, now, target, faults);
-    let footing = if faults.skips("cwd") { None } else { Footing::make(process, now, target)? };
+    let footing = if faults.skips("cwd") {
+        None
+    } else {
+        Footing::make(process, now, target)?
+    };
     let cwd = footing.as_ref().map_or(&target.cwd.0, |footing| &footing.path);
     surroundings(&mut batch, &mut checks, now, target, cwd, faults);
     if !batch.is_empty() {
@@ -177,14 +181,7 @@ fn timers(
     ids
 }
 
-fn surroundings(
-    batch: &mut Batch,
-    checks: &mut Checks,
-    now: &Process,
-    target: &Process,
-    cwd: &[u8],
-    faults: &Faults,
-) {
+fn surroundings(batch: &mut Batch, checks: &mut Checks, now: &Process, target: &Process, cwd: &[u8], faults: &Faults) {
     if now.umask != target.umask && !faults.skips("umask") {
         checks.push((
             batch.call(libc::SYS_umask, [target.umask.into(), 0, 0, 0, 0, 0]),

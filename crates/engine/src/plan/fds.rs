@@ -117,7 +117,10 @@ pub(crate) fn plan(now: &Processes, target: &Processes, held: &dyn Fn(Inode) -> 
     adopt_moved(now, target, &mut origins, &mut taken);
     make_pairs_whole(target, &mut origins);
     refuse_lost(now, target, &origins, held)?;
-    Ok(FdPlan { tables: tables(now, target, &origins), origins })
+    Ok(FdPlan {
+        tables: tables(now, target, &origins),
+        origins,
+    })
 }
 
 impl FdPlan {
@@ -135,8 +138,16 @@ impl FdPlan {
             for slot in &process.slots {
                 let origin = &mut self.origins[slot.object as usize];
                 let Origin::Kept(kept) = *origin else { continue };
-                let (wanted, present) = (&target.objects[slot.object as usize].kind, &now.objects[kept as usize].kind);
-                if let Kind::File { path, inode, ghost: None, .. } = wanted
+                let (wanted, present) = (
+                    &target.objects[slot.object as usize].kind,
+                    &now.objects[kept as usize].kind,
+                );
+                if let Kind::File {
+                    path,
+                    inode,
+                    ghost: None,
+                    ..
+                } = wanted
                     && matches!(present, Kind::File { path: other, .. } if other != path)
                     && !is_named(*pid, path, *inode)
                 {
@@ -235,12 +246,6 @@ fn refuse_lost(
                 ))
             };
             match &target.objects[slot.object as usize].kind {
-                Kind::Memory { object, .. } => {
-                    let inode = target.shared[*object as usize].inode;
-                    if !now.shared.iter().any(|s| s.inode == inode) {
-                        return lost("a memory file that nobody holds any more");
-                    }
-                }
                 Kind::Pipe { pipe } => {
                     let wanted = &target.pipes[*pipe as usize];
                     let alive = now.pipes.iter().any(|p| p.inode == wanted.inode);
