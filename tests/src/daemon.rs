@@ -51,7 +51,9 @@ impl Daemon {
         let mut command = command_at(program, state.path());
         command
             .args(["serve", "--background", "--with-parent"])
-            .env("DELTABOX_FAULTS", faults.join(","));
+            .env("DELTABOX_FAULTS", faults.join(","))
+            // With a fault point on it is the workload's own check that must see it.
+            .env("DELTABOX_VERIFY", if faults.is_empty() { "1" } else { "0" });
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(log);
         let (mut child, starter) =
             spawn_from_a_thread_that_stays(command).map_err(|error| format!("{}: {error}", program.display()))?;

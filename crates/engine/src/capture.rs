@@ -288,6 +288,7 @@ fn observe_stopped(
     let program = space.program;
     let image = Process {
         comm: procfs::field(&status, "Name").unwrap_or("?").to_owned(),
+        zombies: zombies(process, scene.pids),
         stopped: group_stop,
         threads: images,
         memory: AddressSpace {
@@ -326,6 +327,7 @@ fn skeleton(
         parent: pids.get(&parent).copied().unwrap_or(1),
         group: last_number(status, "NSpgid").unwrap_or(0),
         comm: String::new(),
+        zombies: Vec::new(),
         lasting: Lasting {
             start_ticks: process.start_ticks,
             program,
@@ -356,6 +358,32 @@ fn skeleton(
         ),
         limits: Vec::new(),
     })
+}
+
+/// Pids inside the box of its children that have ended and were not waited for. `pids` knows the living.
+fn zombies(process: &LiveProcess, pids: &BTreeMap<i32, u32>) -> Vec<u32> {
+    let mut found = Vec::new();
+    let mut text = Vec::new();
+    for tid in process.threads.keys() {
+        if process.dir.read(&format!("task/{tid}/children"), &mut text).is_err() {
+            continue;
+        }
+        let words = String::from_utf8_lossy(&text).into_owned();
+        for child in words
+            .split_ascii_whitespace()
+            .filter_map(|word| word.parse::<i32>().ok())
+        {
+            if pids.contains_key(&child) {
+                continue;
+            }
+            let read = linux::procfs::TaskDir::process(child).and_then(|dir| dir.read("status", &mut text));
+            if read.is_ok() && procfs::field(&text, "State").is_some_and(|s| s.starts_with('Z')) {
+                found.extend(last_number(&text, "NSpid"));
+            }
+        }
+    }
+    found.sort_unstable();
+    found
 }
 
 /// What is read while the process is busy with its batch.
@@ -467,6 +495,10 @@ fn observe_asleep(process: &mut LiveProcess, scene: &mut Scene<'_>) -> Result<Op
     let Some(image) = process.image.clone() else {
         return Ok(None);
     };
+    // Only the process itself can tell what is left of its timers.
+    if image.itimers.iter().any(|timer| timer.value_ns != 0) || !image.timers.is_empty() {
+        return Ok(None);
+    }
     let mut status = Vec::new();
     process.dir.read("status", &mut status)?;
     let bits = |queue: &[Queued]| {
@@ -520,6 +552,7 @@ fn observe_asleep(process: &mut LiveProcess, scene: &mut Scene<'_>) -> Result<Op
         },
         slots,
         comm: image.comm.clone(),
+        zombies: zombies(process, scene.pids),
         stopped: image.stopped,
         actions: image.actions.clone(),
         pending: image.pending.clone(),

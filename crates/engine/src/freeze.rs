@@ -222,6 +222,10 @@ fn seize_refused(live: &Live, tid: i32, error: SysError) -> Result<bool, EngineE
     if tracer == "0" {
         return Err(error.into());
     }
+    // Born of a task of ours in the instant before that stopped: it is ours already, and its stop is on its way.
+    if tracer == rustix::thread::gettid().as_raw_nonzero().to_string() {
+        return Ok(true);
+    }
     let pid = live
         .values()
         .find(|p| p.threads.contains_key(&tid))
@@ -357,12 +361,13 @@ fn busy(live: &Live, waiting: &BTreeSet<i32>, stopped: &mut Stopped) -> EngineEr
 fn release_late(waiting: &BTreeSet<i32>, stopped: &mut Stopped) {
     drop(let_go(std::mem::take(stopped)));
     for tid in waiting {
-        if let Ok(Some((_, what))) = ptrace::wait(*tid, true) {
+        while let Ok(Some((_, what))) = ptrace::wait(*tid, true) {
             match what {
                 Waited::Stopped { event: 0, signal } => drop(ptrace::detach(*tid, signal)),
                 Waited::Stopped { .. } => drop(ptrace::detach(*tid, 0)),
                 Waited::Gone(_) => {}
             }
+            break;
         }
     }
 }

@@ -7,6 +7,7 @@ pub(crate) mod memory;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use image::memory::{AddressSpace, Backing};
 use image::process::{Process, Processes};
 use image::thread::Thread;
 
@@ -28,6 +29,8 @@ pub(crate) struct Plan {
 pub(crate) struct ProcessPlan {
     pub(crate) pid: u32,
     pub(crate) memory: MemoryPlan,
+    /// Children that ended since and must be waited for, as if they had never been.
+    pub(crate) reap: Vec<u32>,
     /// Threads that were born since (tids).
     pub(crate) end_threads: Vec<u32>,
     /// Threads that ended since.
@@ -55,10 +58,24 @@ pub(crate) fn plan<'a>(now: &'a Processes, target: &Processes, dirty: Dirty<'a>)
             return Err(lost("died"));
         }
         refuse_irreversible(present, wanted)?;
+        if let Some(zombie) = wanted.zombies.iter().find(|zombie| !present.zombies.contains(zombie)) {
+            let comm = format!("a dead child of {}", wanted.comm);
+            return Err(EngineError::Lost {
+                pid: *zombie,
+                comm,
+                why: "was waited for",
+            });
+        }
         patch.push(ProcessPlan {
             pid: *pid,
+            reap: present
+                .zombies
+                .iter()
+                .copied()
+                .filter(|zombie| !wanted.zombies.contains(zombie))
+                .collect(),
             memory: memory::plan(
-                &present.memory,
+                &in_terms_of(now, target, &present.memory),
                 &wanted.memory,
                 dirty(*pid),
                 &Subject::new(*pid, wanted.comm.clone()),
@@ -71,6 +88,27 @@ pub(crate) fn plan<'a>(now: &'a Processes, target: &Processes, dirty: Dirty<'a>)
         end: newborns(now, target),
         patch,
     })
+}
+
+/// The present with its shared memory objects numbered as the target numbers them; what the target does not know gets
+/// a number that nothing has.
+fn in_terms_of(now: &Processes, target: &Processes, memory: &AddressSpace) -> AddressSpace {
+    let mut memory = memory.clone();
+    if memory
+        .mappings
+        .iter()
+        .all(|m| !matches!(m.backing, Backing::Shared { .. }))
+    {
+        return memory;
+    }
+    for mapping in Arc::make_mut(&mut memory.mappings) {
+        if let Backing::Shared { object, .. } = &mut mapping.backing {
+            let inode = now.shared[*object as usize].inode;
+            let known = target.shared.iter().position(|shared| shared.inode == inode);
+            *object = known.map_or(u32::MAX, |at| u32::try_from(at).expect("fewer than 4 billion"));
+        }
+    }
+    memory
 }
 
 fn missing_in<'a>(these: &'a [Arc<Thread>], others: &[Arc<Thread>]) -> impl Iterator<Item = &'a Arc<Thread>> {

@@ -34,6 +34,8 @@ pub(crate) struct SideState {
     /// The same directory as the box sees it: the overlay's root; the very same for `/dev/shm`.
     pub(crate) merged: OwnedFd,
     pub(crate) lower: Lower,
+    /// User and group as which names are made in `merged`, where the daemon's own will not do.
+    pub(crate) maker: Option<(u32, u32)>,
     /// As of the last capture or apply.
     pub(crate) tree: Side,
     /// Directories of the tree that have no mark.
@@ -99,13 +101,14 @@ impl Dirty {
 const MARKS_PER_SETTLE_MAX: usize = 20_000;
 
 impl SideState {
-    pub(crate) fn new(upper: OwnedFd, merged: OwnedFd, lower: Lower) -> Result<Self> {
+    pub(crate) fn new(upper: OwnedFd, merged: OwnedFd, lower: Lower, maker: Option<(u32, u32)>) -> Result<Self> {
         let top = key_of(handle_of(&upper, b"")?);
         Ok(Self {
             group: Group::new()?,
             upper,
             merged,
             lower,
+            maker,
             tree: Side {
                 top,
                 inodes: OrdMap::new(),

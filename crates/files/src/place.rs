@@ -12,6 +12,7 @@ use std::os::unix::ffi::OsStrExt;
 
 use image::tree::{Body, Content, Node, S_IFCHR, S_IFMT};
 use linux::openat::{open_beneath, open_entry};
+use linux::owner::act_as;
 use rustix::fs::{AtFlags, FileType, Mode, OFlags};
 use rustix::io::Errno;
 
@@ -78,6 +79,8 @@ impl<'a> Placer<'a> {
 
     /// All steps in order; leaves nothing of ours behind when it succeeds.
     pub(crate) fn run(&mut self, plan: &SidePlan) -> Result<()> {
+        let maker = self.state.maker.filter(|_| plan.changes_names());
+        let _acting = maker.map(|(uid, gid)| act_as(uid, gid)).transpose()?;
         for step in &plan.clear {
             self.clear(step)?;
         }

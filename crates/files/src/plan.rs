@@ -46,6 +46,11 @@ pub struct SidePlan {
 }
 
 impl SidePlan {
+    /// True when there is more to do than to write into what is there.
+    pub(crate) fn changes_names(&self) -> bool {
+        !(self.clear.is_empty() && self.place.is_empty() && self.link.is_empty())
+    }
+
     /// Every path that the steps use.
     pub fn paths(&self) -> impl Iterator<Item = &[u8]> {
         let clear = self.clear.iter().map(Clear::path);

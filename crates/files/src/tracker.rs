@@ -17,6 +17,7 @@ use linux::openat::open_entry;
 use rustix::fs::OFlags;
 
 use crate::Result;
+use crate::attributes::stat;
 use crate::blob::BlobDir;
 use crate::dirty::SideState;
 use crate::fault::Faults;
@@ -34,7 +35,7 @@ pub struct Roots {
     pub lowers: Vec<OwnedFd>,
     /// A directory for our own use on the file system of the upper, outside it. Emptied at the start.
     pub blobs: OwnedFd,
-    /// The tmpfs at `/dev/shm` of the box, if it has one.
+    /// The tmpfs at `/dev/shm` of the box, if it has one; still owned by the root of the box.
     pub shm: Option<OwnedFd>,
     /// Names of fault points that are switched on; names of other crates are ignored.
     pub faults: Vec<String>,
@@ -88,11 +89,21 @@ impl Tracker {
         let merged = reopen(&roots.merged)?;
         let blobs = BlobDir::new(reopen(&roots.blobs)?)?;
         let shm = match &roots.shm {
-            Some(shm) => Some(SideState::new(reopen(shm)?, reopen(shm)?, Lower::new(Vec::new()))?),
+            Some(shm) => {
+                // Nobody but who mounted it has been in it: the root of the box.
+                let root = stat(shm)?.attributes;
+                let maker = Some((root.uid, root.gid));
+                Some(SideState::new(
+                    reopen(shm)?,
+                    reopen(shm)?,
+                    Lower::new(Vec::new()),
+                    maker,
+                )?)
+            }
             None => None,
         };
         Ok(Self {
-            root: SideState::new(upper, merged, Lower::new(roots.lowers))?,
+            root: SideState::new(upper, merged, Lower::new(roots.lowers), None)?,
             shm,
             blobs,
             faults: Faults::new(&roots.faults),

@@ -13,6 +13,7 @@ pub mod memfd;
 pub mod mount;
 pub mod namespace;
 pub mod openat;
+pub mod owner;
 pub mod pagemap;
 pub mod pidfd;
 pub mod pipe;

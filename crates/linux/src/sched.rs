@@ -121,8 +121,7 @@ mod tests {
                 rustix::thread::sched_setaffinity(None, &one).expect("an allowed processor");
                 send.send(rustix::thread::gettid().as_raw_nonzero().get())
                     .expect("we listen");
-                // It ends when the other side is gone, one way or the other.
-                let _gone = wait.recv();
+                assert!(wait.recv().is_err(), "nothing is sent");
             });
             let tid = receive.recv().expect("it starts");
             let dir = TaskDir::thread(pid, tid).expect("it lives");

@@ -38,7 +38,8 @@ fn run(place: node::config::Place, background: bool, output: &Output) -> Result<
     let mut config = node::Config::new(place);
     std::fs::create_dir_all(&config.state).map_err(|error| CliError::io(config.state.display(), &error))?;
     config.scan = doctor::scans(&doctor::features(&config.state)?);
-    config.verify = cfg!(debug_assertions);
+    config.verify = verifies();
+    config.faults = faults();
     let ready = || {
         if background {
             daemon::say_ready();
@@ -49,6 +50,23 @@ fn run(place: node::config::Place, background: bool, output: &Output) -> Result<
         }
     };
     node::serve(config, ready).map(|()| 0).map_err(problem)
+}
+
+/// True where tests let every rollback be compared with its checkpoint before anything runs.
+#[expect(clippy::disallowed_methods, reason = "the one place where this setting is read")]
+fn verifies() -> bool {
+    std::env::var("DELTABOX_VERIFY").is_ok_and(|value| value == "1")
+}
+
+/// Restores that tests let be left out (`skip:files.mode,skip:pages`), to prove that they would notice.
+#[expect(clippy::disallowed_methods, reason = "the one place where this setting is read")]
+fn faults() -> Vec<String> {
+    let names = std::env::var("DELTABOX_FAULTS").unwrap_or_default();
+    names
+        .split(',')
+        .filter(|name| !name.is_empty())
+        .map(str::to_owned)
+        .collect()
 }
 
 fn problem(error: NodeError) -> CliError {

@@ -16,7 +16,7 @@ use crate::fault::Faults;
 use crate::freeze::{Live, Stopped};
 use crate::plan::fds::{FdPlan, Origin, TablePlan};
 use crate::remote::{self, Batch};
-use crate::tracee::LiveProcess;
+use crate::tracee::{LiveProcess, Space};
 
 /// What a step needs.
 #[derive(Debug)]
@@ -28,6 +28,8 @@ pub(crate) struct Scene<'a> {
     pub(crate) plan: &'a FdPlan,
     pub(crate) faults: &'a Faults,
     pub(crate) cache: &'a mut Cache,
+    /// Shared memory objects of the target, by index.
+    pub(crate) shared: &'a BTreeMap<u32, File>,
 }
 
 /// Puts all descriptor tables and what they refer to where the target has them.
@@ -51,6 +53,19 @@ pub(crate) fn apply(scene: &mut Scene<'_>) -> Result<(), EngineError> {
     states(scene, &by_pid)?;
     shutdowns(scene, &by_pid)?;
     watches(scene, &by_pid)
+}
+
+/// Corrects the plan once the files are back: descriptions whose file is not the one that the target's path names.
+pub(crate) fn follow_names(live: &Live, now: &Processes, target: &Processes, plan: &mut FdPlan) {
+    let by_pid: BTreeMap<u32, i32> = live.values().map(|p| (p.pid, p.host_pid)).collect();
+    plan.correct(now, target, &|pid, path, inode| {
+        let named = by_pid.get(&pid).and_then(|host_pid| {
+            let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+            let file = open_inside(&live[host_pid], path, flags).ok()?;
+            rustix::fs::fstat(file).ok()
+        });
+        named.is_some_and(|named| (named.st_dev, named.st_ino) == (inode.device, inode.number))
+    });
 }
 
 /// The process of the present and slot that hold object `object` of `all`.
@@ -104,6 +119,7 @@ fn make(scene: &Scene<'_>, by_pid: &BTreeMap<u32, i32>) -> Result<BTreeMap<Objec
     let mut made = BTreeMap::new();
     let mut pipes: BTreeMap<u32, (OwnedFd, OwnedFd)> = BTreeMap::new();
     let mut pairs: BTreeMap<u64, OwnedFd> = BTreeMap::new();
+    let mut ghosts: BTreeMap<u32, OwnedFd> = BTreeMap::new();
     for (index, (object, origin)) in (0..).zip(scene.target.objects.iter().zip(&scene.plan.origins)) {
         if *origin != Origin::Made {
             continue;
@@ -115,7 +131,12 @@ fn make(scene: &Scene<'_>, by_pid: &BTreeMap<u32, i32>) -> Result<BTreeMap<Objec
         let fd = match &object.kind {
             Kind::Pipe { pipe } => pipe_end(scene, by_pid, process, *pipe, object.flags, &mut pipes)?,
             Kind::Socket { number, socket } => socket_end(scene, *number, *socket, &mut pairs)?,
-            _ => make_one(scene, by_pid, process, object)?,
+            Kind::File {
+                path,
+                ghost: Some(ghost),
+                ..
+            } => ghost_end(process, path, *ghost, object.flags, &mut ghosts)?,
+            _ => make_one(scene, process, object)?,
         };
         made.insert(index, fd);
     }
@@ -128,7 +149,7 @@ fn open_flags(flags: u32) -> OFlags {
 }
 
 /// Opens a path as the process sees it. The box may have planted links: nothing outside its root can be reached.
-fn open_inside(process: &LiveProcess, path: &[u8], flags: OFlags) -> Result<OwnedFd, EngineError> {
+pub(crate) fn open_inside(process: &LiveProcess, path: &[u8], flags: OFlags) -> Result<OwnedFd, EngineError> {
     let root = process.dir.file_as("root", OFlags::PATH | OFlags::DIRECTORY)?;
     let relative = path.strip_prefix(b"/").unwrap_or(path);
     let relative = if relative.is_empty() { b"." } else { relative };
@@ -140,26 +161,14 @@ fn made_error(what: &'static str) -> impl FnOnce(rustix::io::Errno) -> EngineErr
     move |e| SysError::rustix(what, "a descriptor", e).into()
 }
 
-fn make_one(
-    scene: &Scene<'_>,
-    by_pid: &BTreeMap<u32, i32>,
-    process: &LiveProcess,
-    object: &Object,
-) -> Result<OwnedFd, EngineError> {
+fn make_one(scene: &Scene<'_>, process: &LiveProcess, object: &Object) -> Result<OwnedFd, EngineError> {
     match &object.kind {
         Kind::File { path, .. } | Kind::Device { path, .. } | Kind::Terminal { path, .. } => {
             open_inside(process, path, open_flags(object.flags))
         }
         Kind::Memory { object: shared, .. } => {
-            let inode = scene.target.shared[*shared as usize].inode;
-            let other = scene.now.objects.iter().position(|o| match &o.kind {
-                Kind::Memory { object, .. } => scene.now.shared[*object as usize].inode == inode,
-                _ => false,
-            });
-            let at = other.and_then(|at| holder(scene.now, u32::try_from(at).ok()?));
-            let at = at.ok_or_else(|| EngineError::Torn("a memory file is mapped but open nowhere".to_owned()))?;
-            let fd = duplicate(scene.live, by_pid, at)?;
-            descriptor::reopen(fd.as_fd(), open_flags(object.flags)).map_err(Into::into)
+            let file = &scene.shared[shared];
+            descriptor::reopen(file.as_fd(), open_flags(object.flags)).map_err(Into::into)
         }
         Kind::Event { semaphore, .. } => {
             use rustix::event::{EventfdFlags, eventfd};
@@ -213,6 +222,37 @@ fn pipe_end(
     };
     let end = if flags.contains(OFlags::WRONLY) { writer } else { reader };
     end.try_clone().map_err(|e| SysError::io("dup", "a pipe", &e).into())
+}
+
+/// A file without a name, where it had its name; what is in it is put there with the other states. The path may be
+/// another file's by now.
+fn ghost_end(
+    process: &LiveProcess,
+    path: &[u8],
+    ghost: u32,
+    flags: u32,
+    ghosts: &mut BTreeMap<u32, OwnedFd>,
+) -> Result<OwnedFd, EngineError> {
+    let file = match ghosts.entry(ghost) {
+        std::collections::btree_map::Entry::Occupied(entry) => entry.into_mut(),
+        std::collections::btree_map::Entry::Vacant(entry) => {
+            let directory = path
+                .iter()
+                .rposition(|byte| *byte == b'/')
+                .map_or(&b"/"[..], |at| &path[..at]);
+            entry.insert(nameless(process, directory).or_else(|_| nameless(process, b"/"))?)
+        }
+    };
+    let flags = open_flags(flags) - OFlags::NOFOLLOW - OFlags::DIRECTORY;
+    Ok(descriptor::reopen(file.as_fd(), flags)?)
+}
+
+fn nameless(process: &LiveProcess, directory: &[u8]) -> Result<OwnedFd, EngineError> {
+    let directory = open_inside(process, directory, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC)?;
+    let owner = process.dir.stat("root")?;
+    let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
+    let _acting = linux::owner::act_as(owner.st_uid, owner.st_gid)?;
+    rustix::fs::openat(&directory, ".", flags, Mode::RUSR | Mode::WUSR).map_err(made_error("O_TMPFILE"))
 }
 
 fn socket_end(
@@ -290,7 +330,7 @@ fn set_table(
     let base = slots(scene.now).max(slots(scene.target)) + 1;
     for chunk in parcel.chunks(128) {
         let fds: Vec<BorrowedFd<'_>> = chunk.iter().map(|(_, fd)| fd.as_fd()).collect();
-        let received = hand_over(process, thread, &fds)?;
+        let received = hand_over(space, &process.pidfd, thread, &fds)?;
         let mut batch = Batch::new(&space.annex);
         let moved: Vec<usize> = received
             .iter()
@@ -337,12 +377,13 @@ fn set_table(
 }
 
 /// Sends descriptors into a stopped process; their numbers there.
-fn hand_over(
-    process: &LiveProcess,
+pub(crate) fn hand_over(
+    space: &Space,
+    pidfd: &linux::pidfd::Pidfd,
     thread: &mut crate::tracee::StoppedThread,
     fds: &[BorrowedFd<'_>],
 ) -> Result<Vec<u32>, EngineError> {
-    let space = process.space.as_ref().expect("observed before");
+    let pid = thread.host_pid;
     let mut batch = Batch::new(&space.annex);
     let room = batch.room(8);
     let kind = (libc::SOCK_DGRAM | libc::SOCK_CLOEXEC) as u64;
@@ -350,11 +391,11 @@ fn hand_over(
         libc::SYS_socketpair,
         [libc::AF_UNIX as u64, kind, 0, room.address, 0, 0],
     );
-    remote::run(&space.annex, thread, &batch)?.expect(pair, "socketpair", process.pid)?;
+    remote::run(&space.annex, thread, &batch)?.expect(pair, "socketpair", pid)?;
     let numbers = remote::answer(&space.annex, room);
     let end = |at: usize| u32::from_ne_bytes(numbers[at..at + 4].try_into().expect("four bytes"));
     let (ours, theirs) = (end(0), end(4));
-    let socket = process.pidfd.duplicate(ours)?;
+    let socket = pidfd.duplicate(ours)?;
     descriptor::send(socket.as_fd(), fds)?;
     drop(socket);
     let mut batch = Batch::new(&space.annex);
@@ -386,7 +427,7 @@ fn hand_over(
     for fd in [ours, theirs] {
         batch.call(libc::SYS_close, [fd.into(), 0, 0, 0, 0, 0]);
     }
-    remote::run(&space.annex, thread, &batch)?.expect(receive, "recvmsg", process.pid)?;
+    remote::run(&space.annex, thread, &batch)?.expect(receive, "recvmsg", pid)?;
     let bytes = remote::answer(&space.annex, control);
     let received: Vec<u32> = bytes[16..control_size]
         .chunks_exact(4)

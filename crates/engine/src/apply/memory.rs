@@ -1,8 +1,13 @@
 //! Memory steps: break, ranges, protections, dropped and written pages. Pages travel through the staging window and
 //! are written by the process itself; what it may not write is written from outside.
 
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::os::fd::{AsFd, BorrowedFd};
+
 use image::memory::{AddressSpace, Backing, Mapping, Slot};
 use linux::SysError;
+use linux::pidfd::Pidfd;
 
 use crate::error::EngineError;
 use crate::fault::Faults;
@@ -13,12 +18,16 @@ use crate::tracee::{Space, StoppedThread};
 /// Puts the memory of one process to `target`; the number of pages written.
 pub(crate) fn apply(
     space: &mut Space,
+    pidfd: &Pidfd,
     thread: &mut StoppedThread,
     plan: &MemoryPlan,
     target: &AddressSpace,
+    shared: &BTreeMap<u32, File>,
     faults: &Faults,
 ) -> Result<u64, EngineError> {
-    ranges(space, thread, plan, target, faults)?;
+    let passed = pass_shared(space, pidfd, thread, plan, shared)?;
+    ranges(space, thread, plan, target, &passed, faults)?;
+    close(space, thread, &passed)?;
     let mut count = 0;
     if !faults.skips("pages") {
         count = write_pages(space, thread, &plan.write, target)?;
@@ -26,11 +35,48 @@ pub(crate) fn apply(
     Ok(count)
 }
 
+/// Hands the process a descriptor of each shared memory object that it must map again; their numbers by object.
+fn pass_shared(
+    space: &Space,
+    pidfd: &Pidfd,
+    thread: &mut StoppedThread,
+    plan: &MemoryPlan,
+    shared: &BTreeMap<u32, File>,
+) -> Result<BTreeMap<u32, u32>, EngineError> {
+    let mut objects: Vec<u32> = Vec::new();
+    for mapping in &plan.map {
+        if let Backing::Shared { object, .. } = mapping.backing
+            && !objects.contains(&object)
+        {
+            objects.push(object);
+        }
+    }
+    let mut passed = BTreeMap::new();
+    for chunk in objects.chunks(128) {
+        let fds: Vec<BorrowedFd<'_>> = chunk.iter().map(|object| shared[object].as_fd()).collect();
+        let numbers = super::fds::hand_over(space, pidfd, thread, &fds)?;
+        passed.extend(chunk.iter().copied().zip(numbers));
+    }
+    Ok(passed)
+}
+
+fn close(space: &Space, thread: &mut StoppedThread, passed: &BTreeMap<u32, u32>) -> Result<(), EngineError> {
+    if passed.is_empty() {
+        return Ok(());
+    }
+    let mut batch = Batch::new(&space.annex);
+    for fd in passed.values() {
+        batch.call(libc::SYS_close, [(*fd).into(), 0, 0, 0, 0, 0]);
+    }
+    remote::run(&space.annex, thread, &batch).map(drop)
+}
+
 fn ranges(
     space: &mut Space,
     thread: &mut StoppedThread,
     plan: &MemoryPlan,
     target: &AddressSpace,
+    passed: &BTreeMap<u32, u32>,
     faults: &Faults,
 ) -> Result<(), EngineError> {
     let mut batch = Batch::new(&space.annex);
@@ -48,7 +94,7 @@ fn ranges(
             checks.push((call, "munmap", format!("{start:x}-{end:x}")));
         }
         for mapping in &plan.map {
-            for (call, name) in map(&mut batch, mapping)? {
+            for (call, name) in map(&mut batch, mapping, passed)? {
                 checks.push((call, name, format!("{:x}-{:x}", mapping.start, mapping.end)));
             }
             if batch.is_nearly_full() {
@@ -105,7 +151,11 @@ fn flush(
 }
 
 /// Adds the calls that make one mapping again, with its final protection from the start.
-fn map(batch: &mut Batch, mapping: &Mapping) -> Result<Vec<(usize, &'static str)>, EngineError> {
+fn map(
+    batch: &mut Batch,
+    mapping: &Mapping,
+    passed: &BTreeMap<u32, u32>,
+) -> Result<Vec<(usize, &'static str)>, EngineError> {
     let length = mapping.end - mapping.start;
     let prot = u64::from(mapping.prot);
     let sharing = if mapping.shared {
@@ -140,9 +190,12 @@ fn map(batch: &mut Batch, mapping: &Mapping) -> Result<Vec<(usize, &'static str)
             let close = batch.call_with(libc::SYS_close, [0; 6], linux::batch::SAVED_AS_FIRST);
             Ok(vec![(open, "open"), (map, "mmap"), (close, "close")])
         }
-        Backing::Shared { .. } | Backing::Special => {
-            Err(EngineError::Torn("a mapping of shared memory was planned".to_owned()))
+        Backing::Shared { object, offset } => {
+            let fd = passed[object];
+            let call = batch.call(libc::SYS_mmap, [mapping.start, length, prot, base, fd.into(), *offset]);
+            Ok(vec![(call, "mmap")])
         }
+        Backing::Special => Err(EngineError::Torn("a mapping of the kernel's was planned".to_owned())),
     }
 }
 

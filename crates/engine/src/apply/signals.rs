@@ -5,6 +5,7 @@ use image::process::Process;
 use image::signal::Queued;
 use image::timer::Armed;
 
+use super::cwd::Footing;
 use crate::error::EngineError;
 use crate::fault::Faults;
 use crate::freeze::Stopped;
@@ -26,13 +27,22 @@ pub(crate) fn apply(
     actions(&mut batch, &mut checks, now, target, faults);
     itimers(&mut batch, &mut checks, now, target, faults);
     let ids = timers(&mut batch, &mut checks, now, target, faults);
-    surroundings(&mut batch, &mut checks, now, target, faults);
+    let footing = if faults.skips("cwd") {
+        None
+    } else {
+        Footing::make(process, now, target)?
+    };
+    let cwd = footing.as_ref().map_or(&target.cwd.0, |footing| &footing.path);
+    surroundings(&mut batch, &mut checks, now, target, cwd, faults);
     if !batch.is_empty() {
         for (room, id) in ids {
             remote::put(&space.annex, room, &id.to_ne_bytes());
         }
         let results = remote::run(&space.annex, thread, &batch)?;
         check(&results, &checks, process.pid)?;
+    }
+    if let Some(footing) = footing {
+        footing.remove()?;
     }
     if !faults.skips("pending") {
         queues(process, stopped, now, target)?;
@@ -171,7 +181,7 @@ fn timers(
     ids
 }
 
-fn surroundings(batch: &mut Batch, checks: &mut Checks, now: &Process, target: &Process, faults: &Faults) {
+fn surroundings(batch: &mut Batch, checks: &mut Checks, now: &Process, target: &Process, cwd: &[u8], faults: &Faults) {
     if now.umask != target.umask && !faults.skips("umask") {
         checks.push((
             batch.call(libc::SYS_umask, [target.umask.into(), 0, 0, 0, 0, 0]),
@@ -191,7 +201,7 @@ fn surroundings(batch: &mut Batch, checks: &mut Checks, now: &Process, target: &
         }
     }
     if now.cwd != target.cwd && !faults.skips("cwd") {
-        let path = batch.path(&target.cwd.0);
+        let path = batch.path(cwd);
         checks.push((batch.call(libc::SYS_chdir, [path, 0, 0, 0, 0, 0]), "chdir"));
     }
     if now.group != target.group {

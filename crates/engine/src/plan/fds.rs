@@ -117,6 +117,52 @@ pub(crate) fn plan(now: &Processes, target: &Processes, held: &dyn Fn(Inode) -> 
     adopt_moved(now, target, &mut origins, &mut taken);
     make_pairs_whole(target, &mut origins);
     refuse_lost(now, target, &origins, held)?;
+    Ok(FdPlan {
+        tables: tables(now, target, &origins),
+        origins,
+    })
+}
+
+impl FdPlan {
+    /// Once the files are put back: a kept description that was on another name in the meantime serves only when
+    /// `is_named` says of its process, its path and its inode that the path leads to that inode. The file may be gone
+    /// that the inode was at the checkpoint, and its number be another file's.
+    pub(crate) fn correct(
+        &mut self,
+        now: &Processes,
+        target: &Processes,
+        is_named: &dyn Fn(u32, &[u8], Inode) -> bool,
+    ) {
+        let mut wrong = false;
+        for (pid, process) in &target.processes {
+            for slot in &process.slots {
+                let origin = &mut self.origins[slot.object as usize];
+                let Origin::Kept(kept) = *origin else { continue };
+                let (wanted, present) = (
+                    &target.objects[slot.object as usize].kind,
+                    &now.objects[kept as usize].kind,
+                );
+                if let Kind::File {
+                    path,
+                    inode,
+                    ghost: None,
+                    ..
+                } = wanted
+                    && matches!(present, Kind::File { path: other, .. } if other != path)
+                    && !is_named(*pid, path, *inode)
+                {
+                    *origin = Origin::Made;
+                    wrong = true;
+                }
+            }
+        }
+        if wrong {
+            self.tables = tables(now, target, &self.origins);
+        }
+    }
+}
+
+fn tables(now: &Processes, target: &Processes, origins: &[Origin]) -> BTreeMap<u32, TablePlan> {
     let mut tables = BTreeMap::new();
     for (pid, process) in &target.processes {
         let Some(present) = now.processes.get(pid) else {
@@ -140,7 +186,7 @@ pub(crate) fn plan(now: &Processes, target: &Processes, held: &dyn Fn(Inode) -> 
         }
         tables.insert(*pid, table);
     }
-    Ok(FdPlan { origins, tables })
+    tables
 }
 
 /// Descriptions that are known by an inode of their own and were moved to another slot.
@@ -200,12 +246,6 @@ fn refuse_lost(
                 ))
             };
             match &target.objects[slot.object as usize].kind {
-                Kind::Memory { object, .. } => {
-                    let inode = target.shared[*object as usize].inode;
-                    if !now.shared.iter().any(|s| s.inode == inode) {
-                        return lost("a memory file that nobody holds any more");
-                    }
-                }
                 Kind::Pipe { pipe } => {
                     let wanted = &target.pipes[*pipe as usize];
                     let alive = now.pipes.iter().any(|p| p.inode == wanted.inode);

@@ -1,12 +1,12 @@
-//! A box's mounts without a box: an overlay over an idmapped lower tree, a tmpfs, and a tracker, in a mount namespace
-//! of the test's thread. Nothing of it is visible outside; the kernel unmounts it when the thread ends.
+//! A box's mounts without a box: an overlay over an idmapped lower tree, a tmpfs of a user namespace, and a tracker, in
+//! a mount namespace of the test's thread. Nothing of it is visible outside; the kernel unmounts it when the thread ends.
 
 use std::fs;
-use std::io::Write;
-use std::os::fd::OwnedFd;
+use std::io::{Read, Write};
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use files::{Roots, Tracker, Volume};
@@ -32,7 +32,11 @@ pub(crate) struct Fixture {
     blobs: PathBuf,
     base: PathBuf,
     volume: Option<Volume>,
+    _shm: UserTmpfs,
 }
+
+/// Root of the boxes, outside.
+pub(crate) const BOX_ROOT: u32 = 100_000;
 
 static COUNT: AtomicU32 = AtomicU32::new(0);
 
@@ -71,8 +75,7 @@ impl Fixture {
             make_lower(&lower);
             lower
         });
-        let (upper, work, merged, shm, mapped) =
-            (made("upper"), made("work"), made("merged"), made("shm"), made("mapped"));
+        let (upper, work, merged, mapped) = (made("upper"), made("work"), made("merged"), made("mapped"));
         let mut lowers = vec![if idmap(&lower, &mapped) { mapped } else { lower }];
         if home == Home::Layered {
             let layer = made("layer");
@@ -94,16 +97,17 @@ impl Fixture {
             Some(options.as_str()),
         )
         .expect("overlay");
-        mount(Some("tmpfs"), &shm, Some("tmpfs"), MsFlags::empty(), Some("size=64m")).expect("tmpfs");
+        let tmpfs = UserTmpfs::mount();
         let blobs = made("blobs");
         Some(Fixture {
             merged,
-            shm,
+            shm: PathBuf::from(format!("/proc/self/fd/{}", tmpfs.root.as_raw_fd())),
             upper,
             lowers,
             blobs,
             base,
             volume,
+            _shm: tmpfs,
         })
     }
 
@@ -118,6 +122,12 @@ impl Fixture {
             faults: faults.iter().map(|fault| (*fault).to_owned()).collect(),
         })
         .expect("tracker")
+    }
+
+    /// Makes files in `shm` as the box's root does; the daemon's root may not.
+    pub(crate) fn in_shm<T>(body: impl FnOnce() -> T) -> T {
+        let _acting = linux::owner::act_as(BOX_ROOT, BOX_ROOT).expect("root may");
+        body()
     }
 
     /// A second tracker that walks everything, to compare with.
@@ -140,13 +150,62 @@ impl Fixture {
 impl Drop for Fixture {
     fn drop(&mut self) {
         let top = self.upper.parent().expect("has a parent").to_path_buf();
-        for name in ["merged", "shm", "mapped"] {
+        for name in ["merged", "mapped"] {
             let _not_mounted = nix::mount::umount2(&top.join(name), nix::mount::MntFlags::MNT_DETACH);
         }
         if let Some(volume) = &self.volume {
             let _busy = nix::mount::umount2(&volume.root, nix::mount::MntFlags::MNT_DETACH);
         }
         let _left = fs::remove_dir_all(&self.base);
+    }
+}
+
+/// A tmpfs mounted in a user namespace of its own, as `/dev/shm` of a box is.
+struct UserTmpfs {
+    root: OwnedFd,
+    holder: Child,
+}
+
+impl UserTmpfs {
+    fn mount() -> Self {
+        // `cat` holds the namespaces until its input ends; once it echoes, they are there.
+        let mut command = Command::new("unshare");
+        command.args(["--user", "--mount", "cat"]);
+        let spawned = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
+        let mut holder = spawned.expect("unshare of util-linux");
+        let (stdin, stdout) = (holder.stdin.as_mut(), holder.stdout.as_mut());
+        stdin.expect("asked for").write_all(b"x").expect("cat reads");
+        stdout.expect("asked for").read_exact(&mut [0]).expect("cat echoes");
+        let pid = holder.id();
+        for kind in ["uid", "gid"] {
+            fs::write(format!("/proc/{pid}/{kind}_map"), format!("0 {BOX_ROOT} 65536")).expect("root may map");
+        }
+        let mut command = Command::new("nsenter");
+        command.args([
+            "--user",
+            "--mount",
+            "-S",
+            "0",
+            "-G",
+            "0",
+            "-t",
+            &pid.to_string(),
+            "mount",
+        ]);
+        command.args(["-t", "tmpfs", "-o", "size=64m,mode=1777", "shm", "/tmp"]);
+        let mounted = command.status().expect("nsenter of util-linux");
+        assert!(mounted.success(), "a tmpfs mounts in a user namespace");
+        Self {
+            root: directory(Path::new(&format!("/proc/{pid}/root/tmp"))),
+            holder,
+        }
+    }
+}
+
+impl Drop for UserTmpfs {
+    fn drop(&mut self) {
+        drop(self.holder.stdin.take());
+        let _ended = self.holder.wait();
     }
 }
 

@@ -291,12 +291,12 @@ fn lost_events_are_made_good_by_a_walk() {
     let mut index = 0;
     while left > 0 {
         let path = fixture.shm.join(format!("file-{index}"));
-        fs::write(&path, b"x").expect("write");
+        Fixture::in_shm(|| fs::write(&path, b"x").expect("write"));
         fs::remove_file(&path).expect("unlink");
         index += 1;
         left = left.saturating_sub(1);
     }
-    fs::write(fixture.shm.join("last"), b"not to be missed").expect("write");
+    Fixture::in_shm(|| fs::write(fixture.shm.join("last"), b"not to be missed").expect("write"));
     let now = tracker.capture(&[]).expect("capture");
     assert!(tracker.cost().walked, "the queue overflowed");
     assert!(now.inode(b"/dev/shm/last").is_some());
@@ -326,7 +326,7 @@ fn fault_is_seen(point: &str) {
     nix::unistd::mkfifo(&at("srv/fifo"), nix::sys::stat::Mode::S_IRUSR).expect("mkfifo");
     let sparse = fs::File::create(at("srv/holes")).expect("create");
     sparse.set_len(64 << 10).expect("truncate");
-    fs::write(fixture.shm.join("shared"), b"old").expect("write");
+    Fixture::in_shm(|| fs::write(fixture.shm.join("shared"), b"old").expect("write"));
     let mut tracker = fixture.tracker(&[point]);
     let look = || (oracle::look(&fixture.merged), oracle::look(&fixture.shm));
     let (root, shm) = look();

@@ -1,0 +1,86 @@
+//! A working directory that no name leads to: made for the moment in which the process steps into it, as near as may be
+//! to where it was, and removed again. It never changes what the box can list, nor the times of the directory it was in.
+
+use std::ffi::OsStr;
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
+
+use image::process::Process;
+use linux::SysError;
+use rustix::fs::{AtFlags, Mode, OFlags, Timespec, Timestamps};
+use rustix::io::Errno;
+
+use super::fds::open_inside;
+use crate::error::EngineError;
+use crate::tracee::LiveProcess;
+
+/// What the kernel says after the path of what was removed.
+pub(crate) const DELETED: &[u8] = b" (deleted)";
+/// Names that are tried where the old one is taken; a box that takes them all stops itself.
+const NAMES_MAX: u32 = 100;
+
+/// The directory while it has a name.
+#[derive(Debug)]
+pub(crate) struct Footing {
+    /// Where it can be stepped into, as the box sees it.
+    pub(crate) path: Vec<u8>,
+    parent: OwnedFd,
+    name: Vec<u8>,
+    times: Timestamps,
+}
+
+impl Footing {
+    /// Makes one where `target` stood in a removed directory and `now` does not stand in that one.
+    pub(crate) fn make(process: &LiveProcess, now: &Process, target: &Process) -> Result<Option<Self>, EngineError> {
+        let Some(path) = target.cwd.0.strip_suffix(DELETED).filter(|_| now.cwd != target.cwd) else {
+            return Ok(None);
+        };
+        let cut = path.iter().rposition(|byte| *byte == b'/').unwrap_or(0);
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let (above, parent) = match open_inside(process, &path[..cut], flags) {
+            Ok(parent) => (&path[..cut], parent),
+            Err(_) => (&b""[..], open_inside(process, b"/", flags)?),
+        };
+        let stat = rustix::fs::fstat(&parent).map_err(|e| SysError::rustix("fstat", "a directory", e))?;
+        let time = |tv_sec, nanoseconds: u64| Timespec {
+            tv_sec,
+            tv_nsec: i64::try_from(nanoseconds).unwrap_or(0),
+        };
+        let times = Timestamps {
+            last_access: time(stat.st_atime, stat.st_atime_nsec),
+            last_modification: time(stat.st_mtime, stat.st_mtime_nsec),
+        };
+        let owner = process.dir.stat("root")?;
+        let _acting = linux::owner::act_as(owner.st_uid, owner.st_gid)?;
+        let own = path.get(cut + 1..).unwrap_or_default().to_vec();
+        let others = (0..NAMES_MAX).map(|at| format!(".deltabox-{at}").into_bytes());
+        for name in std::iter::once(own).filter(|name| !name.is_empty()).chain(others) {
+            match rustix::fs::mkdirat(&parent, OsStr::from_bytes(&name), Mode::from_raw_mode(0o755)) {
+                Ok(()) => {
+                    let path = [above, b"/", &name].concat();
+                    return Ok(Some(Self {
+                        path,
+                        parent,
+                        name,
+                        times,
+                    }));
+                }
+                Err(Errno::EXIST) => {}
+                Err(errno) => return Err(SysError::rustix("mkdirat", String::from_utf8_lossy(path), errno).into()),
+            }
+        }
+        Err(SysError::rustix("mkdirat", String::from_utf8_lossy(path), Errno::EXIST).into())
+    }
+
+    /// Takes its name away, and the traces of it.
+    pub(crate) fn remove(self) -> Result<(), EngineError> {
+        rustix::fs::unlinkat(&self.parent, OsStr::from_bytes(&self.name), AtFlags::REMOVEDIR)
+            .and_then(|()| rustix::fs::utimensat(&self.parent, "", &self.times, AtFlags::EMPTY_PATH))
+            .map_err(|e| SysError::rustix("rmdir", String::from_utf8_lossy(&self.path), e).into())
+    }
+}
+
+/// True when two links of `/proc/PID/cwd` mean the same: a removed directory may have been made again under another name.
+pub(crate) fn is_same(now: &[u8], wanted: &[u8]) -> bool {
+    now == wanted || (now.ends_with(DELETED) && wanted.ends_with(DELETED))
+}
