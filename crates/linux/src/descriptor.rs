@@ -42,6 +42,18 @@ pub fn timerfd(clock: i32) -> Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
+/// Asks a timer what is left (`timerfd_gettime(2)`), for the effect: one that has fired and was not read goes on with its
+/// next period, its unread expirations counted.
+///
+/// # Errors
+/// `EINVAL` where the descriptor is no timer.
+pub fn ask_timer(fd: BorrowedFd<'_>) -> Result<()> {
+    let mut spec = [0u8; 32];
+    // SAFETY: the kernel writes the 32 bytes of a struct itimerspec.
+    let result = unsafe { libc::syscall(libc::SYS_timerfd_gettime, fd.as_raw_fd(), spec.as_mut_ptr()) };
+    if result < 0 { Err(SysError::last("timerfd_gettime", fd.as_raw_fd())) } else { Ok(()) }
+}
+
 /// Arms a timer with a relative `struct itimerspec` and sets its unread expirations.
 ///
 /// # Errors

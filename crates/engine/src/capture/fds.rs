@@ -286,6 +286,11 @@ impl Objects {
             Class::Event | Class::Timer | Class::Signal | Class::Epoll => {
                 let mut text = Vec::new();
                 process.dir.read(&format!("fdinfo/{}", slot.number), &mut text)?;
+                if is_overdue(&text) {
+                    // A periodic timer whose tick was not read stands still; asking it makes it go on in its rhythm.
+                    linux::descriptor::ask_timer(process.pidfd.duplicate(slot.number)?.as_fd())?;
+                    process.dir.read(&format!("fdinfo/{}", slot.number), &mut text)?;
+                }
                 from_fdinfo(slot.class, &text).ok_or_else(|| {
                     refuse(
                         at.subject,
@@ -570,6 +575,10 @@ fn timespec(text: &[u8], key: &str) -> Option<u64> {
     let value = procfs::field(text, key)?;
     let (seconds, nanoseconds) = value.trim_matches(['(', ')']).split_once(',')?;
     Some(seconds.trim().parse::<u64>().ok()? * 1_000_000_000 + nanoseconds.trim().parse::<u64>().ok()?)
+}
+
+fn is_overdue(text: &[u8]) -> bool {
+    timespec(text, "it_value") == Some(0) && timespec(text, "it_interval").is_some_and(|interval| interval > 0)
 }
 
 fn from_fdinfo(class: Class, text: &[u8]) -> Option<Kind> {
