@@ -56,7 +56,11 @@ fn run(place: node::config::Place, background: bool, output: &Output) -> Result<
 #[expect(clippy::disallowed_methods, reason = "the one place where this setting is read")]
 fn faults() -> Vec<String> {
     let names = std::env::var("DELTABOX_FAULTS").unwrap_or_default();
-    names.split(',').filter(|name| !name.is_empty()).map(str::to_owned).collect()
+    names
+        .split(',')
+        .filter(|name| !name.is_empty())
+        .map(str::to_owned)
+        .collect()
 }
 
 fn problem(error: NodeError) -> CliError {
