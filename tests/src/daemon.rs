@@ -21,7 +21,6 @@ const LOG_TAIL_LINES: usize = 15;
 #[derive(Debug)]
 pub struct Daemon {
     child: Option<Child>,
-    /// The thread that started it lives as long as this.
     _starter: Sender<()>,
     program: PathBuf,
     state: tempfile::TempDir,
@@ -54,7 +53,8 @@ impl Daemon {
             .args(["serve", "--background", "--with-parent"])
             .env("DELTABOX_FAULTS", faults.join(","));
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(log);
-        let (mut child, starter) = spawn_bound(command).map_err(|error| format!("{}: {error}", program.display()))?;
+        let (mut child, starter) =
+            spawn_from_a_thread_that_stays(command).map_err(|error| format!("{}: {error}", program.display()))?;
         let stdout = child.stdout.take().expect("asked for");
         let mut said = String::new();
         let read = BufReader::new(stdout).read_line(&mut said);
@@ -90,6 +90,14 @@ impl Daemon {
     /// # Errors
     /// When it cannot be run or does not end in time.
     pub fn run(&self, args: &[&str]) -> Result<Said, String> {
+        // The command line would start another daemon.
+        if self
+            .child
+            .as_ref()
+            .is_none_or(|child| ends_within(child, Duration::ZERO))
+        {
+            return Err(format!("the daemon has ended by itself\n{}", self.log_tail()));
+        }
         let mut command = self.command();
         command.args(args);
         finish(command, &[]).map_err(|error| format!("deltabox {}: {error}\n{}", args.join(" "), self.log_tail()))
@@ -182,6 +190,22 @@ impl Drop for Daemon {
     }
 }
 
+/// `--with-parent` ties a daemon to the *thread* that started it, and the threads of a test run end when there are no more
+/// tests for them. The thread here stays until the sender is dropped.
+fn spawn_from_a_thread_that_stays(mut command: Command) -> std::io::Result<(Child, Sender<()>)> {
+    let (sender, started) = channel();
+    let (stay, dropped) = channel();
+    std::thread::spawn(move || {
+        let sent = sender.send(command.spawn());
+        if sent.is_ok() {
+            // Nothing is ever sent: this returns when the daemon's owner is done.
+            let _done: Result<(), _> = dropped.recv();
+        }
+    });
+    let child = started.recv().map_err(std::io::Error::other)??;
+    Ok((child, stay))
+}
+
 fn ends_within(child: &Child, within: Duration) -> bool {
     let pid = rustix::process::Pid::from_child(child);
     let Ok(handle) = rustix::process::pidfd_open(pid, rustix::process::PidfdFlags::empty()) else {
@@ -193,21 +217,6 @@ fn ends_within(child: &Child, within: Duration) -> bool {
         tv_nsec: 0,
     };
     rustix::event::poll(&mut ended, Some(&within)).is_ok_and(|count| count > 0)
-}
-
-/// Starts a daemon that ends with its parent. The kernel means the thread that started it, and a test's thread ends with
-/// its last test while the daemon still serves others.
-fn spawn_bound(mut command: Command) -> std::io::Result<(Child, Sender<()>)> {
-    let (starter, until_dropped) = channel::<()>();
-    let (sender, receiver) = channel();
-    std::thread::spawn(move || {
-        if sender.send(command.spawn()).is_ok() {
-            // Nothing is ever sent: this ends when the other end goes.
-            let _dropped = until_dropped.recv();
-        }
-    });
-    let child = receiver.recv().map_err(std::io::Error::other)??;
-    Ok((child, starter))
 }
 
 /// What a daemon that was killed could not take down itself: its mounts, the last first.

@@ -41,13 +41,20 @@ static void check(void) {
     WANT_EQ("its code", 7, WEXITSTATUS(status));
     child_signals = 0;
 }
+// Ends with its parent, also when that has ended already.
+static void stay_until_parent_ends(pid_t parent) {
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    while (getppid() == parent) pause();
+    _exit(0);
+}
 static void disturb(int round) {
+    pid_t here = getpid();
     for (int i = 0; i < 1 + round; i++) {
         pid_t child = MUST(fork());
         if (child) continue;
-        prctl(PR_SET_PDEATHSIG, SIGKILL);
-        if (i % 2 && fork() == 0) prctl(PR_SET_PDEATHSIG, SIGKILL); // a grandchild, too
-        for (;;) pause();
+        pid_t self = getpid();
+        if (i % 2 && fork() == 0) stay_until_parent_ends(self); // a grandchild, too
+        stay_until_parent_ends(here);
     }
     if (round % 2 == 0) { // and a zombie
         pid_t dead = MUST(fork());

@@ -223,6 +223,12 @@ UNUSED static int count_entries(const char *path) {
     return count;
 }
 UNUSED static int thread_count(void) { return count_entries("/proc/self/task"); }
+// A joined thread is told of before it has left /proc: waits until there are no more than `count`.
+UNUSED static int thread_count_down_to(int count) {
+    int now = thread_count();
+    for (long until = now_ms() + ANSWER_WITHIN_MS; now > count && now_ms() < until; now = thread_count()) pause_ms(1);
+    return now;
+}
 // Waits until a thread of ours is inside system call `number` (and stays: it sleeps there).
 UNUSED static void await_syscall(pid_t tid, long number) {
     char path[64], text[128];
@@ -276,6 +282,7 @@ UNUSED static void worker_start(struct worker *worker, long (*answer)(struct wor
     sem_init(&worker->go, 0, 0);
     sem_init(&worker->done, 0, 0);
     worker->answer = answer;
+    worker->ended = false;
     if (pthread_create(&worker->thread, NULL, worker_main, worker)) DIE("pthread_create");
     while (sem_wait(&worker->done)) {}
 }

@@ -43,7 +43,7 @@ const MAY_USE: [(&str, &[&str]); 11] = [
     ("engine", &["linux", "image"]),
     ("files", &["linux", "image"]),
     ("sandbox", &["linux"]),
-    ("timeline", &["image", "engine", "files", "sandbox"]),
+    ("timeline", &["image", "engine", "files", "sandbox", "linux"]),
     ("node", &["api", "timeline", "sandbox", "image"]),
     ("bench", &["api"]),
     ("cli", &["api", "node", "image", "linux", "bench"]),

@@ -1,7 +1,11 @@
 //! Where the time of a checkpoint and a rollback goes: a Python program with a heap, scattered writes, and the median
 //! of each phase. `cargo run --release -p deltabox-engine --example phases -- [heap MB] [dirty pages] [rounds]`.
 #![forbid(unsafe_code)]
-#![allow(clippy::print_stdout, clippy::unwrap_used, reason = "a tool for those who work on the engine")]
+#![allow(
+    clippy::print_stdout,
+    clippy::unwrap_used,
+    reason = "a tool for those who work on the engine"
+)]
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
@@ -31,7 +35,17 @@ fn main() {
     let (heap, pages, rounds) = (get(0, "100"), get(1, "1063"), get(2, "100").parse::<usize>().unwrap());
     let shell = "exec 3<&0; /usr/bin/python3 -u -c \"$0\" \"$1\" <&3 & exec 3<&- 0</dev/null; wait";
     let mut outer = Command::new("unshare")
-        .args(["--pid", "--fork", "--kill-child", "--mount-proc", "sh", "-c", shell, PROGRAM, &heap])
+        .args([
+            "--pid",
+            "--fork",
+            "--kill-child",
+            "--mount-proc",
+            "sh",
+            "-c",
+            shell,
+            PROGRAM,
+            &heap,
+        ])
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .spawn()
@@ -40,9 +54,22 @@ fn main() {
     let mut output = BufReader::new(outer.stdout.take().unwrap()).lines();
     assert_eq!(output.next().unwrap().unwrap(), "ready");
     let path = format!("/proc/{0}/task/{0}/children", outer.id());
-    let init = std::fs::read_to_string(path).unwrap().split_whitespace().next().unwrap().parse().unwrap();
-    let membership = Membership { init_host_pid: init, cgroup: None };
-    let config = Config { dirty: DirtySource::Scan, faults: Vec::new(), stop_timeout: Duration::from_secs(2) };
+    let init = std::fs::read_to_string(path)
+        .unwrap()
+        .split_whitespace()
+        .next()
+        .unwrap()
+        .parse()
+        .unwrap();
+    let membership = Membership {
+        init_host_pid: init,
+        cgroup: None,
+    };
+    let config = Config {
+        dirty: DirtySource::Scan,
+        faults: Vec::new(),
+        stop_timeout: Duration::from_secs(2),
+    };
     let mut engine = Engine::new(membership, config).unwrap();
     engine.prepare();
     let mut ask = |engine: &mut Engine| {
@@ -83,6 +110,10 @@ fn print(name: &str, costs: &[(Cost, Duration)]) {
     println!("{name}: {} pages", costs.last().map_or(0, |(c, _)| c.page_count));
     for (phase, mut times) in phases {
         times.sort();
-        println!("  {phase:14} p50 {:>9.1?} min {:>9.1?}", times[times.len() / 2], times[0]);
+        println!(
+            "  {phase:14} p50 {:>9.1?} min {:>9.1?}",
+            times[times.len() / 2],
+            times[0]
+        );
     }
 }

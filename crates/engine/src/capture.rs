@@ -68,7 +68,11 @@ pub(crate) struct Manner<'a> {
 }
 
 /// Makes sure that a process has an annex, and that it is the one of the program it runs now.
-pub(crate) fn settle_in(process: &mut LiveProcess, stopped: &mut Stopped, manner: &Manner<'_>) -> Result<(), EngineError> {
+pub(crate) fn settle_in(
+    process: &mut LiveProcess,
+    stopped: &mut Stopped,
+    manner: &Manner<'_>,
+) -> Result<(), EngineError> {
     let mut text = Vec::new();
     if let Some(space) = &process.space {
         procfs::read_from_start(&space.maps, &mut text)?;
@@ -88,11 +92,24 @@ pub(crate) fn settle_in(process: &mut LiveProcess, stopped: &mut Stopped, manner
         return Err(SysError::new("read", format!("/proc/{}/maps", process.host_pid), libc::ESRCH).into());
     }
     let exe = process.dir.stat("exe")?;
-    let program = Inode { device: exe.st_dev, number: exe.st_ino };
+    let program = Inode {
+        device: exe.st_dev,
+        number: exe.st_ino,
+    };
     let thread = any_thread(process, stopped)?;
     let track = manner.dirty == DirtySource::Scan;
     let (annex, uffd) = remote::install(thread, &process.pidfd, &memory, &text, track)?;
-    let mut space = Space { maps, memory, pagemap, annex, uffd, registered: Vec::new(), pages: PageIndex::default(), layout: None, program };
+    let mut space = Space {
+        maps,
+        memory,
+        pagemap,
+        annex,
+        uffd,
+        registered: Vec::new(),
+        pages: PageIndex::default(),
+        layout: None,
+        program,
+    };
     let mappings = memory::read_layout(&space)?.mappings;
     memory::register(&mut space, &mappings, true)?;
     process.space = Some(space);
@@ -110,22 +127,44 @@ pub(crate) fn any_thread<'a>(
         .copied()
         .filter(|tid| stopped.contains_key(tid))
         .min_by_key(|tid| (*tid != process.host_pid, *tid))
-        .ok_or_else(|| SysError::new("capture", format!("pid {}: no thread stands still", process.pid), libc::ESRCH))?;
+        .ok_or_else(|| {
+            SysError::new(
+                "capture",
+                format!("pid {}: no thread stands still", process.pid),
+                libc::ESRCH,
+            )
+        })?;
     Ok(stopped.get_mut(&tid).expect("filtered for it"))
 }
 
 /// The lines of `status` that a living process cannot take back.
 fn rights(status: &[u8]) -> Vec<u8> {
     const KEYS: [&[u8]; 12] = [
-        b"Uid:", b"Gid:", b"Groups:", b"CapInh:", b"CapPrm:", b"CapEff:", b"CapBnd:", b"CapAmb:", b"NoNewPrivs:",
-        b"Seccomp:", b"Seccomp_filters:", b"Kthread:",
+        b"Uid:",
+        b"Gid:",
+        b"Groups:",
+        b"CapInh:",
+        b"CapPrm:",
+        b"CapEff:",
+        b"CapBnd:",
+        b"CapAmb:",
+        b"NoNewPrivs:",
+        b"Seccomp:",
+        b"Seccomp_filters:",
+        b"Kthread:",
     ];
-    let lines = status.split(|b| *b == b'\n').filter(|line| KEYS.iter().any(|key| line.starts_with(key)));
+    let lines = status
+        .split(|b| *b == b'\n')
+        .filter(|line| KEYS.iter().any(|key| line.starts_with(key)));
     lines.collect::<Vec<_>>().join(&b'\n')
 }
 
 fn last_number(status: &[u8], key: &str) -> Option<u32> {
-    procfs::field(status, key)?.split_ascii_whitespace().last()?.parse().ok()
+    procfs::field(status, key)?
+        .split_ascii_whitespace()
+        .last()?
+        .parse()
+        .ok()
 }
 
 /// What an observation works with.
@@ -187,35 +226,76 @@ fn observe_stopped(
     remote::start(&space.annex, thread, &batch)?;
     scene.laps.lap("start");
     let outside = look_from_outside(process, space, layout, &numbers, &subject);
+    let thrown_away = outside.as_ref().map_or(Ok(memory::ThrownAway::default()), |o| {
+        memory::look_thrown_away(space, &o.layout.mappings)
+    });
     scene.laps.lap("outside");
     let results = remote::finish(&space.annex, thread, &batch)?;
     scene.laps.lap("copy");
-    let Outside { layout, changed, status, seen } = outside?;
+    let Outside {
+        layout,
+        changed,
+        status,
+        seen,
+    } = outside?;
     let answers = Answers::collect(&space.annex, &asked, &results)?;
-    let mut copied = copy_rest(space, thread.host_pid, &staged, &results.unreadable, &rest)?;
+    let host_pid = thread.host_pid;
+    let mut copied = copy_rest(space, host_pid, &staged, &results.unreadable, &rest)?;
     if changed {
         found = memory::find(&layout.mappings, &regions);
-        copied.extend(copy_missed(space, thread.host_pid, &found, &staged, &rest, manner)?);
+        copied.extend(copy_missed(space, host_pid, &found, &staged, &rest, manner)?);
     }
-    let freed = memory::find_freed(&space.pages, &layout.mappings, &regions, changed);
+    let mut freed = memory::find_freed(&space.pages, &layout.mappings, &regions, changed);
+    let thrown_away = thrown_away?;
+    freed.extend(
+        thrown_away
+            .gone
+            .iter()
+            .filter(|page| found.dirty.binary_search(&(*page * 4096)).is_err()),
+    );
+    if manner.bytes && !manner.faults.skips("pages") {
+        copied.extend(copy_rest(space, host_pid, &[], &[], &thrown_away.doubtful)?);
+    } else {
+        found.dirty.extend(&thrown_away.doubtful);
+        found.dirty.sort_unstable();
+    }
     threads::answered(&results, asked.thread_first)?;
     let leader = threads::answers(&space.annex, asked.thread);
-    let pending: Vec<Queued> = ptrace::peek_signals(thread_tid, true)?.into_iter().map(Queued).collect();
+    let pending: Vec<Queued> = ptrace::peek_signals(thread_tid, true)?
+        .into_iter()
+        .map(Queued)
+        .collect();
     let images = capture_threads(process, space, scene, thread_tid, leader, &pending)?;
     scene.laps.lap("threads");
     let mut mappings = layout.mappings.clone();
     adopt_shared(process, &mut mappings, &layout.names, &found, scene)?;
     let answered = fds::Answered::from_batch(&results, fd_first, &numbers)?;
-    let slots = scene.objects.add(scene.cache, manner.faults, process, &seen, &answered, &subject, scene.pids)?;
+    let slots = scene.objects.add(
+        scene.cache,
+        manner.faults,
+        process,
+        &seen,
+        &answered,
+        &subject,
+        scene.pids,
+    )?;
     space.layout = Some(layout);
     scene.laps.lap("fds");
-    let group_stop = process.threads.keys().any(|tid| scene.stopped.get(tid).is_some_and(|t| t.group_stop));
+    let group_stop = process
+        .threads
+        .keys()
+        .any(|tid| scene.stopped.get(tid).is_some_and(|t| t.group_stop));
     let program = space.program;
     let image = Process {
         comm: procfs::field(&status, "Name").unwrap_or("?").to_owned(),
+        zombies: zombies(process, scene.pids),
         stopped: group_stop,
         threads: images,
-        memory: AddressSpace { mappings, pages: space.pages.clone(), brk: answers.brk },
+        memory: AddressSpace {
+            mappings,
+            pages: space.pages.clone(),
+            brk: answers.brk,
+        },
         slots,
         actions: Arc::new(answers.actions),
         pending,
@@ -224,7 +304,13 @@ fn observe_stopped(
         limits: answers.limits,
         ..skeleton(process, program, &status, scene.pids)?
     };
-    Ok(Observed { process: image, found, freed, staged, copied })
+    Ok(Observed {
+        process: image,
+        found,
+        freed,
+        staged,
+        copied,
+    })
 }
 
 /// What `status` and the links of a process tell, with the rest empty.
@@ -241,6 +327,7 @@ fn skeleton(
         parent: pids.get(&parent).copied().unwrap_or(1),
         group: last_number(status, "NSpgid").unwrap_or(0),
         comm: String::new(),
+        zombies: Vec::new(),
         lasting: Lasting {
             start_ticks: process.start_ticks,
             program,
@@ -249,16 +336,54 @@ fn skeleton(
         },
         stopped: false,
         threads: Vec::new(),
-        memory: AddressSpace { mappings: Arc::default(), pages: PageIndex::default(), brk: 0 },
+        memory: AddressSpace {
+            mappings: Arc::default(),
+            pages: PageIndex::default(),
+            brk: 0,
+        },
         slots: Vec::new(),
         actions: Arc::default(),
         pending: Vec::new(),
         itimers: [Armed::default(); 3],
         timers: Vec::new(),
-        umask: procfs::field(status, "Umask").and_then(|v| u32::from_str_radix(v, 8).ok()).unwrap_or(0o22),
-        cwd: (process.dir.link("cwd")?, Inode { device: cwd.st_dev, number: cwd.st_ino }),
+        umask: procfs::field(status, "Umask")
+            .and_then(|v| u32::from_str_radix(v, 8).ok())
+            .unwrap_or(0o22),
+        cwd: (
+            process.dir.link("cwd")?,
+            Inode {
+                device: cwd.st_dev,
+                number: cwd.st_ino,
+            },
+        ),
         limits: Vec::new(),
     })
+}
+
+/// Pids inside the box of its children that have ended and were not waited for. `pids` knows the living.
+fn zombies(process: &LiveProcess, pids: &BTreeMap<i32, u32>) -> Vec<u32> {
+    let mut found = Vec::new();
+    let mut text = Vec::new();
+    for tid in process.threads.keys() {
+        if process.dir.read(&format!("task/{tid}/children"), &mut text).is_err() {
+            continue;
+        }
+        let words = String::from_utf8_lossy(&text).into_owned();
+        for child in words
+            .split_ascii_whitespace()
+            .filter_map(|word| word.parse::<i32>().ok())
+        {
+            if pids.contains_key(&child) {
+                continue;
+            }
+            let read = linux::procfs::TaskDir::process(child).and_then(|dir| dir.read("status", &mut text));
+            if read.is_ok() && procfs::field(&text, "State").is_some_and(|s| s.starts_with('Z')) {
+                found.extend(last_number(&text, "NSpid"));
+            }
+        }
+    }
+    found.sort_unstable();
+    found
 }
 
 /// What is read while the process is busy with its batch.
@@ -279,11 +404,20 @@ fn look_from_outside(
     let mut text = Vec::with_capacity(known.text.len() + 4096);
     procfs::read_from_start(&space.maps, &mut text)?;
     let changed = text != known.text;
-    let layout = if changed { memory::layout(text, &space.annex.range()) } else { known };
+    let layout = if changed {
+        memory::layout(text, &space.annex.range())
+    } else {
+        known
+    };
     let mut status = Vec::new();
     process.dir.read("status", &mut status)?;
     let seen = fds::look(process, numbers, subject)?;
-    Ok(Outside { layout, changed, status, seen })
+    Ok(Outside {
+        layout,
+        changed,
+        status,
+        seen,
+    })
 }
 
 /// Pages that only the mappings as they are now make ours.
@@ -302,7 +436,11 @@ fn copy_missed(
         .dirty
         .iter()
         .copied()
-        .filter(|address| staged.binary_search_by_key(&(address / 4096), |(page, _)| *page).is_err())
+        .filter(|address| {
+            staged
+                .binary_search_by_key(&(address / 4096), |(page, _)| *page)
+                .is_err()
+        })
         .filter(|address| rest.binary_search(address).is_err())
         .collect();
     copy_rest(space, host_pid, &[], &[], &missed)
@@ -336,7 +474,15 @@ fn capture_threads(
             next = (next + 1) % remote::TRAMPOLINE_COUNT;
             next
         };
-        images.push(threads::capture(space, live, thread, pending, answers, scene.manner.now_ns, &mut free)?);
+        images.push(threads::capture(
+            space,
+            live,
+            thread,
+            pending,
+            answers,
+            scene.manner.now_ns,
+            &mut free,
+        )?);
     }
     process.next_trampoline = next;
     images.sort_by_key(|thread| (thread.tid != process.pid, thread.tid));
@@ -346,11 +492,20 @@ fn capture_threads(
 /// A process that has done nothing since its last capture: what others may have changed is read from outside.
 fn observe_asleep(process: &mut LiveProcess, scene: &mut Scene<'_>) -> Result<Option<Observed>, EngineError> {
     let subject = Subject::of(process);
-    let Some(image) = process.image.clone() else { return Ok(None) };
+    let Some(image) = process.image.clone() else {
+        return Ok(None);
+    };
+    // Only the process itself can tell what is left of its timers.
+    if image.itimers.iter().any(|timer| timer.value_ns != 0) || !image.timers.is_empty() {
+        return Ok(None);
+    }
     let mut status = Vec::new();
     process.dir.read("status", &mut status)?;
     let bits = |queue: &[Queued]| {
-        queue.iter().filter_map(|q| u32::try_from(q.number() - 1).ok()).fold(0u64, |bits, bit| bits | 1 << (bit & 63))
+        queue
+            .iter()
+            .filter_map(|q| u32::try_from(q.number() - 1).ok())
+            .fold(0u64, |bits, bit| bits | 1 << (bit & 63))
     };
     let shared = procfs::field(&status, "ShdPnd").and_then(|v| u64::from_str_radix(v, 16).ok());
     if shared != Some(bits(&image.pending)) {
@@ -368,7 +523,9 @@ fn observe_asleep(process: &mut LiveProcess, scene: &mut Scene<'_>) -> Result<Op
         threads.push(threads::asleep(live, now_ns));
     }
     threads.sort_by_key(|thread| (thread.tid != process.pid, thread.tid));
-    let Some(space) = process.space.as_ref() else { return Ok(None) };
+    let Some(space) = process.space.as_ref() else {
+        return Ok(None);
+    };
     let (layout, pages, program) = (space.layout.clone(), space.pages.clone(), space.program);
     let Some(layout) = layout else { return Ok(None) };
     let mut mappings = layout.mappings.clone();
@@ -377,12 +534,25 @@ fn observe_asleep(process: &mut LiveProcess, scene: &mut Scene<'_>) -> Result<Op
     let numbers = process.dir.numbers("fd")?;
     let seen = fds::look(process, &numbers, &subject)?;
     let answered = fds::Answered::from_fdinfo(process, &numbers)?;
-    let slots = scene.objects.add(scene.cache, scene.manner.faults, process, &seen, &answered, &subject, scene.pids)?;
+    let slots = scene.objects.add(
+        scene.cache,
+        scene.manner.faults,
+        process,
+        &seen,
+        &answered,
+        &subject,
+        scene.pids,
+    )?;
     let process = Process {
         threads,
-        memory: AddressSpace { mappings, pages, brk: image.memory.brk },
+        memory: AddressSpace {
+            mappings,
+            pages,
+            brk: image.memory.brk,
+        },
         slots,
         comm: image.comm.clone(),
+        zombies: zombies(process, scene.pids),
         stopped: image.stopped,
         actions: image.actions.clone(),
         pending: image.pending.clone(),
@@ -391,7 +561,13 @@ fn observe_asleep(process: &mut LiveProcess, scene: &mut Scene<'_>) -> Result<Op
         limits: image.limits.clone(),
         ..skeleton(process, program, &status, scene.pids)?
     };
-    Ok(Some(Observed { process, found, freed: Vec::new(), staged: Vec::new(), copied: Vec::new() }))
+    Ok(Some(Observed {
+        process,
+        found,
+        freed: Vec::new(),
+        staged: Vec::new(),
+        copied: Vec::new(),
+    }))
 }
 
 /// Gives mappings of shared memory their index in the whole image, and captures what they map.
@@ -411,7 +587,9 @@ fn adopt_shared(
         let file = process.dir.file(&format!("map_files/{start:x}-{end:x}"), false)?;
         let mut written = Vec::new();
         for mapping in mappings.iter() {
-            let Backing::Shared { object, offset } = mapping.backing else { continue };
+            let Backing::Shared { object, offset } = mapping.backing else {
+                continue;
+            };
             if object as usize != at {
                 continue;
             }
@@ -441,11 +619,21 @@ fn read_timers(process: &LiveProcess) -> Result<Vec<PosixTimer>, EngineError> {
 fn parse_timers(text: &[u8]) -> Vec<PosixTimer> {
     let mut timers: Vec<PosixTimer> = Vec::new();
     for line in String::from_utf8_lossy(text).lines() {
-        let Some((key, value)) = line.split_once(':') else { continue };
+        let Some((key, value)) = line.split_once(':') else {
+            continue;
+        };
         let value = value.trim();
         if key == "ID" {
             let id = value.parse().unwrap_or(-1);
-            timers.push(PosixTimer { id, clock: 0, signal: 0, notify: 0, tid: 0, value: 0, armed: Armed::default() });
+            timers.push(PosixTimer {
+                id,
+                clock: 0,
+                signal: 0,
+                notify: 0,
+                tid: 0,
+                value: 0,
+                armed: Armed::default(),
+            });
             continue;
         }
         let Some(timer) = timers.last_mut() else { continue };
@@ -478,13 +666,19 @@ fn ask(batch: &mut Batch, timers: Vec<PosixTimer>) -> Asked {
     let (actions, itimers, limits) = (batch.room(64 * 32), batch.room(3 * 32), batch.room(LIMIT_COUNT * 16));
     let brk = batch.call(libc::SYS_brk, [0; 6]);
     for signal in 1..=64u64 {
-        batch.call(libc::SYS_rt_sigaction, [signal, 0, actions.address + (signal - 1) * 32, 8, 0, 0]);
+        batch.call(
+            libc::SYS_rt_sigaction,
+            [signal, 0, actions.address + (signal - 1) * 32, 8, 0, 0],
+        );
     }
     for which in 0..3u64 {
         batch.call(libc::SYS_getitimer, [which, itimers.address + which * 32, 0, 0, 0, 0]);
     }
     for resource in 0..LIMIT_COUNT as u64 {
-        batch.call(libc::SYS_prlimit64, [0, resource, 0, limits.address + resource * 16, 0, 0]);
+        batch.call(
+            libc::SYS_prlimit64,
+            [0, resource, 0, limits.address + resource * 16, 0, 0],
+        );
     }
     let timers = timers
         .into_iter()
@@ -495,7 +689,15 @@ fn ask(batch: &mut Batch, timers: Vec<PosixTimer>) -> Asked {
             (timer, room, call)
         })
         .collect();
-    Asked { actions, itimers, limits, brk, timers, thread, thread_first }
+    Asked {
+        actions,
+        itimers,
+        limits,
+        brk,
+        timers,
+        thread,
+        thread_first,
+    }
 }
 
 struct Answers {
@@ -507,26 +709,40 @@ struct Answers {
 }
 
 fn words(bytes: &[u8]) -> Vec<u64> {
-    bytes.chunks_exact(8).map(|word| u64::from_ne_bytes(word.try_into().expect("eight bytes"))).collect()
+    bytes
+        .chunks_exact(8)
+        .map(|word| u64::from_ne_bytes(word.try_into().expect("eight bytes")))
+        .collect()
 }
 
 impl Answers {
     fn collect(annex: &Annex, asked: &Asked, results: &Results) -> Result<Self, EngineError> {
         let actions = words(&remote::answer(annex, asked.actions))
             .chunks_exact(4)
-            .map(|w| Action { handler: w[0], flags: w[1], restorer: w[2], mask: w[3] })
+            .map(|w| Action {
+                handler: w[0],
+                flags: w[1],
+                restorer: w[2],
+                mask: w[3],
+            })
             .collect();
         let itimers = words(&remote::answer(annex, asked.itimers));
         let itimer = |at: usize| Armed {
             interval_ns: itimers[at * 4] * 1_000_000_000 + itimers[at * 4 + 1] * 1000,
             value_ns: itimers[at * 4 + 2] * 1_000_000_000 + itimers[at * 4 + 3] * 1000,
         };
-        let limits = words(&remote::answer(annex, asked.limits)).chunks_exact(2).map(|w| (w[0], w[1])).collect();
+        let limits = words(&remote::answer(annex, asked.limits))
+            .chunks_exact(2)
+            .map(|w| (w[0], w[1]))
+            .collect();
         let mut timers = Vec::with_capacity(asked.timers.len());
         for (timer, room, call) in &asked.timers {
             results.expect(*call, "timer_gettime", timer.id)?;
             let w = words(&remote::answer(annex, *room));
-            let armed = Armed { interval_ns: w[0] * 1_000_000_000 + w[1], value_ns: w[2] * 1_000_000_000 + w[3] };
+            let armed = Armed {
+                interval_ns: w[0] * 1_000_000_000 + w[1],
+                value_ns: w[2] * 1_000_000_000 + w[3],
+            };
             timers.push(PosixTimer { armed, ..timer.clone() });
         }
         let brk = results.expect(asked.brk, "brk", "a process")?;
@@ -571,7 +787,10 @@ fn copy_rest(
     rest: &[u64],
 ) -> Result<Vec<(u64, [u8; 4096])>, EngineError> {
     let mut copied = Vec::with_capacity(rest.len());
-    let unreadable = unreadable.iter().filter_map(|index| staged.get(*index)).map(|(page, _)| page * 4096);
+    let unreadable = unreadable
+        .iter()
+        .filter_map(|index| staged.get(*index))
+        .map(|(page, _)| page * 4096);
     let mut forced: Vec<u64> = unreadable.collect();
     for chunk in rest.chunks(4096) {
         let mut bytes = vec![0u8; chunk.len() * 4096];
@@ -627,6 +846,16 @@ mod tests {
         let timers = parse_timers(text);
         assert_eq!(timers.len(), 1);
         let timer = &timers[0];
-        assert_eq!((timer.id, timer.signal, timer.value, timer.notify, timer.tid, timer.clock), (3, 34, 0xab_cdef, 4, 12, 1));
+        assert_eq!(
+            (
+                timer.id,
+                timer.signal,
+                timer.value,
+                timer.notify,
+                timer.tid,
+                timer.clock
+            ),
+            (3, 34, 0xab_cdef, 4, 12, 1)
+        );
     }
 }

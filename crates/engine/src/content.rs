@@ -34,7 +34,10 @@ fn error(call: &'static str) -> impl FnOnce(std::io::Error) -> EngineError {
 /// Identity of an open file.
 pub(crate) fn inode_of(file: &File) -> Result<Inode, EngineError> {
     let metadata = file.metadata().map_err(error("fstat"))?;
-    Ok(Inode { device: metadata.dev(), number: metadata.ino() })
+    Ok(Inode {
+        device: metadata.dev(),
+        number: metadata.ino(),
+    })
 }
 
 impl Cache {
@@ -42,7 +45,10 @@ impl Cache {
     /// through descriptors show in the times.
     pub(crate) fn capture(&mut self, file: &File, mapped_writes: &[u64]) -> Result<(Inode, Content), EngineError> {
         let metadata = file.metadata().map_err(error("fstat"))?;
-        let inode = Inode { device: metadata.dev(), number: metadata.ino() };
+        let inode = Inode {
+            device: metadata.dev(),
+            number: metadata.ino(),
+        };
         let stamp = Stamp {
             size: metadata.size(),
             modified: (metadata.mtime(), metadata.mtime_nsec()),
@@ -80,13 +86,8 @@ impl Cache {
                     let length = usize::try_from((target.size - at).min(4096)).expect("at most a page");
                     file.write_all_at(&bytes[..length], at).map_err(error("pwrite"))?;
                 }
-                None => rustix::fs::fallocate(
-                    file,
-                    FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE,
-                    at,
-                    4096,
-                )
-                .map_err(|e| SysError::rustix("fallocate", "content without a name", e))?,
+                None => rustix::fs::fallocate(file, FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, at, 4096)
+                    .map_err(|e| SysError::rustix("fallocate", "content without a name", e))?,
             }
         }
         self.known.remove(&inode_of(file)?);
@@ -98,13 +99,19 @@ fn read_page(file: &File, page: u64) -> Result<Slot, EngineError> {
     let mut bytes = [0; 4096];
     let mut filled = 0;
     while filled < 4096 {
-        let got = file.read_at(&mut bytes[filled..], page * 4096 + filled as u64).map_err(error("pread"))?;
+        let got = file
+            .read_at(&mut bytes[filled..], page * 4096 + filled as u64)
+            .map_err(error("pread"))?;
         if got == 0 {
             break;
         }
         filled += got;
     }
-    Ok(if bytes == [0; 4096] { Slot::Zero } else { Slot::Bytes(Arc::new(Page(bytes))) })
+    Ok(if bytes == [0; 4096] {
+        Slot::Zero
+    } else {
+        Slot::Bytes(Arc::new(Page(bytes)))
+    })
 }
 
 fn reread(file: &File, content: &mut Content, pages: &[u64]) -> Result<(), EngineError> {
@@ -129,17 +136,24 @@ fn read_all(file: &File, size: u64, known: Option<&Content>) -> Result<Content, 
     let mut index = PageIndex::default();
     let mut at = 0;
     while at < size {
-        let Ok(data) = rustix::fs::seek(file, SeekFrom::Data(at)) else { break };
+        let Ok(data) = rustix::fs::seek(file, SeekFrom::Data(at)) else {
+            break;
+        };
         let hole = rustix::fs::seek(file, SeekFrom::Hole(data))
             .map_err(|e| SysError::rustix("SEEK_HOLE", "content without a name", e))?;
         for page in data / 4096..hole.min(size).div_ceil(4096) {
             let slot = read_page(file, page)?;
             match known.map(|k| k.pages.get(page)) {
-                Some(old) if !matches!(old, Slot::Absent) && old.bytes() == slot.bytes() => index.set(page, old.clone()),
+                Some(old) if !matches!(old, Slot::Absent) && old.bytes() == slot.bytes() => {
+                    index.set(page, old.clone())
+                }
                 _ => index.set(page, slot),
             }
         }
         at = hole;
     }
-    Ok(Content { size, pages: Arc::new(index) })
+    Ok(Content {
+        size,
+        pages: Arc::new(index),
+    })
 }

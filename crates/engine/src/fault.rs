@@ -3,9 +3,38 @@
 
 /// Every point of this crate, without `skip:`.
 pub const POINTS: &[&str] = &[
-    "pages", "absent", "vmas", "prot", "brk", "regs", "tls", "xstate", "sigmask", "sigactions", "altstack", "pending",
-    "itimers", "posix_timers", "threads", "born", "wait_remaining", "fds", "fd_offsets", "fd_flags", "pipes", "sockets",
-    "eventfd", "timerfd", "signalfd", "epoll", "cwd", "umask", "rlimits", "shared_memory", "ghosts", "terminal",
+    "pages",
+    "absent",
+    "vmas",
+    "prot",
+    "brk",
+    "regs",
+    "tls",
+    "xstate",
+    "sigmask",
+    "sigactions",
+    "altstack",
+    "pending",
+    "itimers",
+    "posix_timers",
+    "threads",
+    "born",
+    "wait_remaining",
+    "fds",
+    "fd_offsets",
+    "fd_flags",
+    "pipes",
+    "sockets",
+    "eventfd",
+    "timerfd",
+    "signalfd",
+    "epoll",
+    "cwd",
+    "umask",
+    "rlimits",
+    "shared_memory",
+    "ghosts",
+    "terminal",
 ];
 
 /// The points that are on.
@@ -15,7 +44,13 @@ pub struct Faults(Vec<String>);
 impl Faults {
     /// From names like `skip:sigmask`; those of other crates are left to them.
     pub fn new(names: &[String]) -> Self {
-        Self(names.iter().filter_map(|name| name.strip_prefix("skip:")).map(str::to_owned).collect())
+        Self(
+            names
+                .iter()
+                .filter_map(|name| name.strip_prefix("skip:"))
+                .map(str::to_owned)
+                .collect(),
+        )
     }
 
     /// True where the kind `point` is switched off.

@@ -8,6 +8,7 @@ use linux::SysError;
 use linux::deadline::Deadline;
 use linux::procfs;
 use linux::ptrace::{self, Waited};
+use linux::sched::SchedClock;
 
 use crate::error::EngineError;
 use crate::remote::STOP;
@@ -35,7 +36,10 @@ pub(crate) fn list(membership: &Membership) -> Result<Vec<i32>, EngineError> {
 fn list_group(group: &Path) -> Result<Vec<i32>, EngineError> {
     let path = group.join("cgroup.threads");
     let text = std::fs::read_to_string(&path).map_err(|e| SysError::io("read", path.display(), &e))?;
-    Ok(text.split_ascii_whitespace().filter_map(|word| word.parse().ok()).collect())
+    Ok(text
+        .split_ascii_whitespace()
+        .filter_map(|word| word.parse().ok())
+        .collect())
 }
 
 fn list_children(init: i32) -> Result<Vec<i32>, EngineError> {
@@ -43,13 +47,19 @@ fn list_children(init: i32) -> Result<Vec<i32>, EngineError> {
     let mut todo = vec![init];
     let mut text = Vec::new();
     while let Some(pid) = todo.pop() {
-        let Ok(dir) = procfs::TaskDir::process(pid) else { continue };
+        let Ok(dir) = procfs::TaskDir::process(pid) else {
+            continue;
+        };
         for tid in dir.numbers("task").unwrap_or_default() {
             let tid = i32::try_from(tid).expect("pids are positive ints");
             tids.push(tid);
             if dir.read(&format!("task/{tid}/children"), &mut text).is_ok() {
                 let words = String::from_utf8_lossy(&text).into_owned();
-                todo.extend(words.split_ascii_whitespace().filter_map(|word| word.parse::<i32>().ok()));
+                todo.extend(
+                    words
+                        .split_ascii_whitespace()
+                        .filter_map(|word| word.parse::<i32>().ok()),
+                );
             }
         }
     }
@@ -59,7 +69,10 @@ fn list_children(init: i32) -> Result<Vec<i32>, EngineError> {
 /// Which process a tid belongs to, and both numbers inside the box: `(host pid, pid, tid)`.
 fn identify(host_tid: i32) -> Option<(i32, u32, u32)> {
     let mut text = Vec::new();
-    procfs::TaskDir::process(host_tid).ok()?.read("status", &mut text).ok()?;
+    procfs::TaskDir::process(host_tid)
+        .ok()?
+        .read("status", &mut text)
+        .ok()?;
     let host_pid = procfs::field(&text, "Tgid")?.parse().ok()?;
     let last = |key| procfs::field(&text, key)?.split_ascii_whitespace().last()?.parse().ok();
     Some((host_pid, last("NStgid")?, last("NSpid")?))
@@ -70,7 +83,9 @@ fn meet(live: &mut Live, host_tid: i32) -> Result<Option<i32>, EngineError> {
     if let Some(process) = live.values().find(|process| process.threads.contains_key(&host_tid)) {
         return Ok(Some(process.host_pid));
     }
-    let Some((host_pid, pid, tid)) = identify(host_tid) else { return Ok(None) };
+    let Some((host_pid, pid, tid)) = identify(host_tid) else {
+        return Ok(None);
+    };
     let known = live.get(&host_pid).is_some_and(|p| p.pid == pid);
     if !known {
         match LiveProcess::open(host_pid, pid) {
@@ -81,7 +96,10 @@ fn meet(live: &mut Live, host_tid: i32) -> Result<Option<i32>, EngineError> {
     }
     match LiveThread::open(host_pid, host_tid, tid) {
         Ok(thread) => {
-            live.get_mut(&host_pid).expect("just inserted").threads.insert(host_tid, thread);
+            live.get_mut(&host_pid)
+                .expect("just inserted")
+                .threads
+                .insert(host_tid, thread);
             Ok(Some(host_pid))
         }
         Err(EngineError::Kernel(e)) if e.is_gone() => Ok(None),
@@ -103,11 +121,12 @@ fn forget_missing(live: &mut Live, tids: &[i32]) {
 pub(crate) fn stop(
     membership: &Membership,
     config: &Config,
+    clock: &mut Option<SchedClock>,
     live: &mut Live,
     mut leave: impl FnMut(&Live, i32, i32) -> bool,
 ) -> Result<Stopped, EngineError> {
     let mut stopped = Stopped::new();
-    match stop_into(membership, config, live, &mut leave, &mut stopped) {
+    match stop_into(membership, config, clock, live, &mut leave, &mut stopped) {
         Ok(()) => Ok(stopped),
         Err(error) => {
             let_go(stopped);
@@ -120,11 +139,12 @@ pub(crate) fn stop(
 pub(crate) fn stop_more(
     membership: &Membership,
     config: &Config,
+    clock: &mut Option<SchedClock>,
     live: &mut Live,
     stopped: &mut Stopped,
     mut leave: impl FnMut(&Live, i32, i32) -> bool,
 ) -> Result<(), EngineError> {
-    let result = stop_into(membership, config, live, &mut leave, stopped);
+    let result = stop_into(membership, config, clock, live, &mut leave, stopped);
     if result.is_err() {
         drop(let_go(std::mem::take(stopped)));
     }
@@ -133,12 +153,16 @@ pub(crate) fn stop_more(
 
 /// Lets every task go on; what is gone is gone.
 pub(crate) fn let_go(stopped: Stopped) -> Vec<EngineError> {
-    stopped.into_values().filter_map(|thread| thread.release().err()).collect()
+    stopped
+        .into_values()
+        .filter_map(|thread| thread.release().err())
+        .collect()
 }
 
 fn stop_into(
     membership: &Membership,
     config: &Config,
+    clock: &mut Option<SchedClock>,
     live: &mut Live,
     leave: &mut impl FnMut(&Live, i32, i32) -> bool,
     stopped: &mut Stopped,
@@ -157,7 +181,7 @@ fn stop_into(
                 left.insert(tid);
                 continue;
             }
-            note_wait(live, tid);
+            note_wait(live, host_pid, tid, clock.as_mut());
             if seize(live, tid)? {
                 waiting.insert(tid);
             }
@@ -198,17 +222,27 @@ fn seize_refused(live: &Live, tid: i32, error: SysError) -> Result<bool, EngineE
     if tracer == "0" {
         return Err(error.into());
     }
-    let pid = live.values().find(|p| p.threads.contains_key(&tid)).map_or(0, |p| p.pid);
+    // Born of a task of ours in the instant before that stopped: it is ours already, and its stop is on its way.
+    if tracer == rustix::thread::gettid().as_raw_nonzero().to_string() {
+        return Ok(true);
+    }
+    let pid = live
+        .values()
+        .find(|p| p.threads.contains_key(&tid))
+        .map_or(0, |p| p.pid);
     let name = procfs::field(&text, "Name").unwrap_or("?").to_owned();
-    Err(EngineError::Unsupported(format!("pid {pid} ({name}): traced by another program")))
+    Err(EngineError::Unsupported(format!(
+        "pid {pid} ({name}): traced by another program"
+    )))
 }
 
 /// Before a thread is interrupted: until when its relative wait lasts (afterwards the kernel does not tell).
-fn note_wait(live: &mut Live, tid: i32) {
-    let Some(process) = live.values_mut().find(|p| p.threads.contains_key(&tid)) else { return };
+fn note_wait(live: &mut Live, host_pid: i32, tid: i32, clock: Option<&mut SchedClock>) {
+    let Some(process) = live.get_mut(&host_pid) else { return };
     let memory = process.space.as_ref().map(|space| &space.memory);
-    let thread = process.threads.get_mut(&tid).expect("found above");
-    thread.note_wait(memory);
+    if let Some(thread) = process.threads.get_mut(&tid) {
+        thread.note_wait(memory, clock);
+    }
 }
 
 fn await_stops(
@@ -250,7 +284,9 @@ fn free_vfork_children(live: &Live, waiting: &BTreeSet<i32>, stopped: &mut Stopp
         let borrowers: Vec<i32> = stopped
             .values()
             .filter(|thread| {
-                let same_process = live.get(&thread.host_pid).is_some_and(|p| p.threads.contains_key(parent));
+                let same_process = live
+                    .get(&thread.host_pid)
+                    .is_some_and(|p| p.threads.contains_key(parent));
                 !same_process && ptrace::shares(thread.host_tid, *parent, ptrace::Resource::Memory).unwrap_or(false)
             })
             .map(|thread| thread.host_tid)
@@ -276,7 +312,9 @@ fn settle_stop(
             stopped.remove(&tid);
         }
         Waited::Stopped { event: STOP, signal } => {
-            let Some(host_pid) = meet(live, tid)? else { return Ok(()) };
+            let Some(host_pid) = meet(live, tid)? else {
+                return Ok(());
+            };
             waiting.remove(&tid);
             stopped.insert(tid, StoppedThread::new(tid, host_pid, signal != libc::SIGTRAP)?);
         }
@@ -299,13 +337,23 @@ fn busy(live: &Live, waiting: &BTreeSet<i32>, stopped: &mut Stopped) -> EngineEr
     let tid = *waiting.first().expect("called while something is waited for");
     let mut text = Vec::new();
     let (mut comm, mut state) = ("?".to_owned(), "?".to_owned());
-    if procfs::TaskDir::process(tid).and_then(|dir| dir.read("status", &mut text)).is_ok() {
+    if procfs::TaskDir::process(tid)
+        .and_then(|dir| dir.read("status", &mut text))
+        .is_ok()
+    {
         comm = procfs::field(&text, "Name").unwrap_or("?").to_owned();
         state = procfs::field(&text, "State").unwrap_or("?").to_owned();
     }
-    let pid = live.values().find(|p| p.threads.contains_key(&tid)).map_or(0, |p| p.pid);
+    let pid = live
+        .values()
+        .find(|p| p.threads.contains_key(&tid))
+        .map_or(0, |p| p.pid);
     release_late(waiting, stopped);
-    EngineError::Busy { pid, comm, why: format!("state {state}") }
+    EngineError::Busy {
+        pid,
+        comm,
+        why: format!("state {state}"),
+    }
 }
 
 /// Those that were asked to stop but did not are let go at their stop: a parent in `vfork` stops as soon as its child,

@@ -52,11 +52,20 @@ fn line(process: &Process) -> ProcessLine {
 impl ProcessImage {
     pub(crate) fn pending(parts: &Processes, copied_bytes: u64) -> Self {
         let lines = parts.processes.values().map(|p| line(p)).collect();
-        Self { inner: Arc::new(Inner { lines, copied_bytes, settled: OnceLock::new() }) }
+        Self {
+            inner: Arc::new(Inner {
+                lines,
+                copied_bytes,
+                settled: OnceLock::new(),
+            }),
+        }
     }
 
     pub(crate) fn settle(&self, processes: Processes) {
-        self.inner.settled.set(Arc::new(processes)).expect("an image is settled once");
+        self.inner
+            .settled
+            .set(Arc::new(processes))
+            .expect("an image is settled once");
     }
 
     pub(crate) fn processes(&self) -> Option<Arc<Processes>> {
@@ -74,17 +83,25 @@ impl ProcessImage {
     /// Bytes of memory that only this image (and not `parent`) holds. Before the engine has settled it: what was
     /// copied, which is never less.
     pub fn own_bytes(&self, parent: Option<&ProcessImage>) -> u64 {
-        let Some(processes) = self.inner.settled.get() else { return self.inner.copied_bytes };
+        let Some(processes) = self.inner.settled.get() else {
+            return self.inner.copied_bytes;
+        };
         let parent = parent.and_then(|p| p.inner.settled.get());
         let empty = PageIndex::default();
         processes
             .processes
             .iter()
             .map(|(pid, process)| {
-                let old = parent.and_then(|p| p.processes.get(pid)).map_or(&empty, |p| &p.memory.pages);
+                let old = parent
+                    .and_then(|p| p.processes.get(pid))
+                    .map_or(&empty, |p| &p.memory.pages);
                 let mut bytes = 0;
                 process.memory.pages.differences(old, |_, new, _| {
-                    bytes += if matches!(new, image::memory::Slot::Bytes(_)) { 4096 } else { 0 };
+                    bytes += if matches!(new, image::memory::Slot::Bytes(_)) {
+                        4096
+                    } else {
+                        0
+                    };
                 });
                 bytes
             })
@@ -93,7 +110,9 @@ impl ProcessImage {
 
     /// Bytes of private pages that differ, by pid, for processes in both.
     pub fn diff(&self, other: &ProcessImage) -> Vec<(u32, u64)> {
-        let (Some(a), Some(b)) = (self.inner.settled.get(), other.inner.settled.get()) else { return Vec::new() };
+        let (Some(a), Some(b)) = (self.inner.settled.get(), other.inner.settled.get()) else {
+            return Vec::new();
+        };
         let mut all = Vec::new();
         for (pid, process) in &a.processes {
             let Some(theirs) = b.processes.get(pid) else { continue };

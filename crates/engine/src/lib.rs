@@ -19,7 +19,6 @@ mod verify;
 mod wait;
 
 use std::collections::BTreeMap;
-use std::fs::File;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -27,6 +26,7 @@ use std::time::{Duration, Instant};
 use image::memory::{Backing, Page, PageIndex, Slot};
 use image::process::Processes;
 use linux::SysError;
+use linux::sched::{SchedClock, monotonic_ns};
 use linux::unix_diag::UnixDiag;
 
 use capture::Manner;
@@ -76,7 +76,7 @@ pub struct Engine {
     live: Live,
     cache: content::Cache,
     diag: Option<UnixDiag>,
-    own_sched: Option<File>,
+    clock: Option<SchedClock>,
     pending: Option<Pending>,
     set_last_pid: Option<SetLastPid>,
     _not_send: std::marker::PhantomData<*const ()>,
@@ -84,7 +84,10 @@ pub struct Engine {
 
 impl std::fmt::Debug for Engine {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Engine").field("membership", &self.membership).field("live", &self.live.len()).finish_non_exhaustive()
+        f.debug_struct("Engine")
+            .field("membership", &self.membership)
+            .field("live", &self.live.len())
+            .finish_non_exhaustive()
     }
 }
 
@@ -105,7 +108,10 @@ pub(crate) struct Laps {
 
 impl Laps {
     fn new() -> Self {
-        Self { last: Instant::now(), laps: Vec::new() }
+        Self {
+            last: Instant::now(),
+            laps: Vec::new(),
+        }
     }
 
     /// The time since the last lap belongs to `name`.
@@ -154,8 +160,8 @@ impl Engine {
     /// `EngineError::Kernel` when a needed kernel interface refuses.
     pub fn new(membership: Membership, config: Config) -> Result<Self, EngineError> {
         let faults = Faults::new(&config.faults);
-        let tid = rustix::thread::gettid();
-        let own_sched = File::open(format!("/proc/self/task/{}/sched", tid.as_raw_nonzero())).ok();
+        // Without the scheduler's record a rolled back wait starts with its whole time-out.
+        let clock = SchedClock::of_this_thread().ok();
         Ok(Self {
             membership,
             config,
@@ -163,7 +169,7 @@ impl Engine {
             live: Live::new(),
             cache: content::Cache::default(),
             diag: None,
-            own_sched,
+            clock,
             pending: None,
             set_last_pid: None,
             _not_send: std::marker::PhantomData,
@@ -184,12 +190,26 @@ impl Engine {
     }
 
     fn try_prepare(&mut self) -> Result<(), EngineError> {
-        let known: Vec<i32> = self.live.values().filter(|p| p.space.is_some()).map(|p| p.host_pid).collect();
-        let mut stopped = freeze::stop(&self.membership, &self.config, &mut self.live, |_, host_pid, _| {
-            known.contains(&host_pid)
-        })?;
+        let known: Vec<i32> = self
+            .live
+            .values()
+            .filter(|p| p.space.is_some())
+            .map(|p| p.host_pid)
+            .collect();
+        let mut stopped = freeze::stop(
+            &self.membership,
+            &self.config,
+            &mut self.clock,
+            &mut self.live,
+            |_, host_pid, _| known.contains(&host_pid),
+        )?;
         let fresh: Vec<i32> = self.live.keys().copied().filter(|pid| !known.contains(pid)).collect();
-        let manner = Manner { dirty: self.config.dirty, bytes: true, faults: &self.faults, now_ns: None };
+        let manner = Manner {
+            dirty: self.config.dirty,
+            bytes: true,
+            faults: &self.faults,
+            now_ns: None,
+        };
         let mut result = Ok(());
         for host_pid in &fresh {
             let process = self.live.get_mut(host_pid).expect("listed from it");
@@ -201,6 +221,7 @@ impl Engine {
                 break;
             }
         }
+        capture::threads::go_on_unseen(&mut self.live, &mut stopped);
         drop(freeze::let_go(stopped));
         result?;
         for host_pid in fresh {
@@ -220,10 +241,20 @@ impl Engine {
         self.settle();
         let since = Instant::now();
         let mut buffer = Vec::new();
-        let stopped = freeze::stop(&self.membership, &self.config, &mut self.live, |live, host_pid, tid| {
-            live[&host_pid].threads[&tid].still_asleep(&mut buffer)
-        })?;
-        let mut frozen = Frozen { engine: self, stopped, since, mark: since, cost: Cost::default() };
+        let stopped = freeze::stop(
+            &self.membership,
+            &self.config,
+            &mut self.clock,
+            &mut self.live,
+            |live, host_pid, tid| live[&host_pid].threads[&tid].still_asleep(&mut buffer),
+        )?;
+        let mut frozen = Frozen {
+            engine: self,
+            stopped,
+            since,
+            mark: since,
+            cost: Cost::default(),
+        };
         frozen.phase("freeze");
         Ok(frozen)
     }
@@ -239,9 +270,18 @@ impl Engine {
 
     /// Completes the image that was captured last.
     fn keep_pending(&mut self) {
-        let Some(Pending { image, mut parts, memory }) = self.pending.take() else { return };
+        let Some(Pending {
+            image,
+            mut parts,
+            memory,
+        }) = self.pending.take()
+        else {
+            return;
+        };
         for (pid, found) in memory {
-            let Some(space) = self.live.get_mut(&found.host_pid).and_then(|p| p.space.as_mut()) else { continue };
+            let Some(space) = self.live.get_mut(&found.host_pid).and_then(|p| p.space.as_mut()) else {
+                continue;
+            };
             found.keep_in(space);
             let process = parts.processes.get_mut(&pid).expect("captured together");
             Arc::make_mut(process).memory.pages = space.pages.clone();
@@ -251,11 +291,6 @@ impl Engine {
         }
         image.settle(parts);
     }
-
-    fn now_ns(&self) -> Option<u64> {
-        let mut buffer = Vec::new();
-        linux::sched::now_ns(self.own_sched.as_ref()?, &mut buffer).ok().flatten()
-    }
 }
 
 /// Keeps a page where its bytes differ from what the index has.
@@ -264,7 +299,11 @@ fn keep(pages: &mut PageIndex, page: u64, bytes: &[u8; 4096]) {
     if !matches!(known, Slot::Absent) && known.bytes() == Some(bytes) {
         return;
     }
-    let slot = if *bytes == [0; 4096] { Slot::Zero } else { Slot::Bytes(Arc::new(Page(*bytes))) };
+    let slot = if *bytes == [0; 4096] {
+        Slot::Zero
+    } else {
+        Slot::Bytes(Arc::new(Page(*bytes)))
+    };
     pages.set(page, slot);
 }
 
@@ -297,7 +336,11 @@ impl Frozen<'_> {
         self.cost.page_count += copied;
         self.cost.bytes += copied * 4096;
         let image = ProcessImage::pending(&parts, copied * 4096);
-        self.engine.pending = Some(Pending { image: image.clone(), parts, memory });
+        self.engine.pending = Some(Pending {
+            image: image.clone(),
+            parts,
+            memory,
+        });
         self.phase("capture");
         Ok(image)
     }
@@ -305,20 +348,27 @@ impl Frozen<'_> {
     fn all_left_still_asleep(&self) -> bool {
         let mut buffer = Vec::new();
         let threads = self.engine.live.values().flat_map(|process| &process.threads);
-        threads.filter(|(tid, _)| !self.stopped.contains_key(tid)).all(|(_, thread)| thread.still_asleep(&mut buffer))
+        threads
+            .filter(|(tid, _)| !self.stopped.contains_key(tid))
+            .all(|(_, thread)| thread.still_asleep(&mut buffer))
     }
 
     /// Stops what was left asleep in the processes (host pids) for which `which` holds.
     fn stop_rest(&mut self, which: impl Fn(i32) -> bool) -> Result<(), EngineError> {
         let engine = &mut *self.engine;
-        freeze::stop_more(&engine.membership, &engine.config, &mut engine.live, &mut self.stopped, |_, host_pid, _| {
-            !which(host_pid)
-        })
+        freeze::stop_more(
+            &engine.membership,
+            &engine.config,
+            &mut engine.clock,
+            &mut engine.live,
+            &mut self.stopped,
+            |_, host_pid, _| !which(host_pid),
+        )
     }
 
     /// Looks at all processes; with `bytes`, their changed pages are copied and count as unwritten from here on.
     fn observe(&mut self, bytes: bool) -> Result<(Processes, BTreeMap<u32, MemoryFound>), EngineError> {
-        let now_ns = self.engine.now_ns();
+        let now_ns = Some(monotonic_ns());
         let init = i32::try_from(self.engine.membership.init_host_pid).expect("a pid");
         let pids: Vec<i32> = self.engine.live.keys().copied().collect();
         self.cost.process_count = u32::try_from(pids.len()).unwrap_or(u32::MAX);
@@ -338,21 +388,65 @@ impl Frozen<'_> {
                     observed.expect("a process that stands still is observed")
                 }
             };
-            let capture::Observed { process, found, freed, staged, copied } = observed;
+            let capture::Observed {
+                process,
+                found,
+                freed,
+                staged,
+                copied,
+            } = observed;
             if bytes && !found.untracked.is_empty() {
-                let space = self.engine.live.get_mut(&host_pid).and_then(|p| p.space.as_mut()).expect("observed");
+                let space = self
+                    .engine
+                    .live
+                    .get_mut(&host_pid)
+                    .and_then(|p| p.space.as_mut())
+                    .expect("observed");
                 capture::memory::track(space, &found.untracked)?;
             }
-            let dirty = found.dirty;
-            memory.insert(process.pid, MemoryFound { host_pid, dirty, freed, staged, copied });
+            let mut dirty = found.dirty;
+            if !bytes {
+                // Nothing is captured: what was freed must be written back like what was changed.
+                dirty.extend(freed.iter().map(|page| page * 4096));
+                dirty.sort_unstable();
+            }
+            memory.insert(
+                process.pid,
+                MemoryFound {
+                    host_pid,
+                    dirty,
+                    freed,
+                    staged,
+                    copied,
+                },
+            );
             processes.insert(process.pid, Arc::new(process));
         }
         let engine = &mut *self.engine;
-        objects.fill(&engine.live, &mut engine.diag, init, &engine.faults, bytes)?;
+        objects.fill(&engine.live, &mut engine.diag, init, &engine.faults)?;
         laps.lap("contents");
         self.cost.phases.extend(laps.laps);
-        let Objects { objects, pipes, sockets, terminals, ghosts, shared, .. } = objects;
-        Ok((Processes { processes, objects, pipes, sockets, terminals, shared, ghosts }, memory))
+        let Objects {
+            objects,
+            pipes,
+            sockets,
+            terminals,
+            ghosts,
+            shared,
+            ..
+        } = objects;
+        Ok((
+            Processes {
+                processes,
+                objects,
+                pipes,
+                sockets,
+                terminals,
+                shared,
+                ghosts,
+            },
+            memory,
+        ))
     }
 
     fn observe_one(
@@ -365,10 +459,21 @@ impl Frozen<'_> {
         laps: &mut Laps,
     ) -> Result<Option<capture::Observed>, EngineError> {
         let engine = &mut *self.engine;
-        let manner = Manner { dirty: engine.config.dirty, bytes, faults: &engine.faults, now_ns };
+        let manner = Manner {
+            dirty: engine.config.dirty,
+            bytes,
+            faults: &engine.faults,
+            now_ns,
+        };
         let process = engine.live.get_mut(&host_pid).expect("a known process");
-        let mut scene =
-            capture::Scene { stopped: &mut self.stopped, objects, cache: &mut engine.cache, manner: &manner, pids, laps };
+        let mut scene = capture::Scene {
+            stopped: &mut self.stopped,
+            objects,
+            cache: &mut engine.cache,
+            manner: &manner,
+            pids,
+            laps,
+        };
         capture::observe(process, &mut scene)
     }
 
@@ -416,6 +521,7 @@ impl Frozen<'_> {
     }
 
     fn release(&mut self) {
+        capture::threads::go_on_unseen(&mut self.engine.live, &mut self.stopped);
         // What is gone by now cannot be let go and need not be.
         drop(freeze::let_go(std::mem::take(&mut self.stopped)));
     }

@@ -7,6 +7,7 @@ pub(crate) mod memory;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use image::memory::{AddressSpace, Backing};
 use image::process::{Process, Processes};
 use image::thread::Thread;
 
@@ -28,6 +29,8 @@ pub(crate) struct Plan {
 pub(crate) struct ProcessPlan {
     pub(crate) pid: u32,
     pub(crate) memory: MemoryPlan,
+    /// Children that ended since and must be waited for, as if they had never been.
+    pub(crate) reap: Vec<u32>,
     /// Threads that were born since (tids).
     pub(crate) end_threads: Vec<u32>,
     /// Threads that ended since.
@@ -45,20 +48,67 @@ pub(crate) type Dirty<'a> = &'a dyn Fn(u32) -> &'a [u64];
 pub(crate) fn plan<'a>(now: &'a Processes, target: &Processes, dirty: Dirty<'a>) -> Result<Plan, EngineError> {
     let mut patch = Vec::with_capacity(target.processes.len());
     for (pid, wanted) in &target.processes {
-        let lost = |why| EngineError::Lost { pid: *pid, comm: wanted.comm.clone(), why };
+        let lost = |why| EngineError::Lost {
+            pid: *pid,
+            comm: wanted.comm.clone(),
+            why,
+        };
         let present = now.processes.get(pid).ok_or_else(|| lost("died"))?;
         if present.lasting.start_ticks != wanted.lasting.start_ticks {
             return Err(lost("died"));
         }
         refuse_irreversible(present, wanted)?;
+        if let Some(zombie) = wanted.zombies.iter().find(|zombie| !present.zombies.contains(zombie)) {
+            let comm = format!("a dead child of {}", wanted.comm);
+            return Err(EngineError::Lost {
+                pid: *zombie,
+                comm,
+                why: "was waited for",
+            });
+        }
         patch.push(ProcessPlan {
             pid: *pid,
-            memory: memory::plan(&present.memory, &wanted.memory, dirty(*pid), &Subject::new(*pid, wanted.comm.clone()))?,
+            reap: present
+                .zombies
+                .iter()
+                .copied()
+                .filter(|zombie| !wanted.zombies.contains(zombie))
+                .collect(),
+            memory: memory::plan(
+                &in_terms_of(now, target, &present.memory),
+                &wanted.memory,
+                dirty(*pid),
+                &Subject::new(*pid, wanted.comm.clone()),
+            )?,
             end_threads: missing_in(&present.threads, &wanted.threads).map(|t| t.tid).collect(),
             make_threads: missing_in(&wanted.threads, &present.threads).cloned().collect(),
         });
     }
-    Ok(Plan { end: newborns(now, target), patch })
+    Ok(Plan {
+        end: newborns(now, target),
+        patch,
+    })
+}
+
+/// The present with its shared memory objects numbered as the target numbers them; what the target does not know gets
+/// a number that nothing has.
+fn in_terms_of(now: &Processes, target: &Processes, memory: &AddressSpace) -> AddressSpace {
+    let mut memory = memory.clone();
+    if memory
+        .mappings
+        .iter()
+        .all(|m| !matches!(m.backing, Backing::Shared { .. }))
+    {
+        return memory;
+    }
+    for mapping in Arc::make_mut(&mut memory.mappings) {
+        if let Backing::Shared { object, .. } = &mut mapping.backing {
+            let inode = now.shared[*object as usize].inode;
+            let known = target.shared.iter().position(|shared| shared.inode == inode);
+            *object = known.map_or(u32::MAX, |at| u32::try_from(at).expect("fewer than 4 billion"));
+        }
+    }
+    memory
 }
 
 fn missing_in<'a>(these: &'a [Arc<Thread>], others: &[Arc<Thread>]) -> impl Iterator<Item = &'a Arc<Thread>> {
@@ -70,18 +120,32 @@ fn refuse_irreversible(now: &Process, wanted: &Process) -> Result<(), EngineErro
     let subject = Subject::new(wanted.pid, wanted.comm.clone());
     if now.lasting.program != wanted.lasting.program || now.memory.is_other_program(&wanted.memory) {
         let comm = wanted.comm.clone();
-        return Err(EngineError::Lost { pid: wanted.pid, comm, why: "ran another program" });
+        return Err(EngineError::Lost {
+            pid: wanted.pid,
+            comm,
+            why: "ran another program",
+        });
     }
     if now.lasting.session != wanted.lasting.session {
         return Err(refuse(&subject, "left its session since the checkpoint"));
     }
     if now.lasting.rights != wanted.lasting.rights {
-        return Err(refuse(&subject, "changed its user, capabilities or filters since the checkpoint"));
+        return Err(refuse(
+            &subject,
+            "changed its user, capabilities or filters since the checkpoint",
+        ));
     }
     if now.parent != wanted.parent {
-        return Err(refuse(&subject, format!("lost its parent {} since the checkpoint", wanted.parent)));
+        return Err(refuse(
+            &subject,
+            format!("lost its parent {} since the checkpoint", wanted.parent),
+        ));
     }
-    if wanted.threads.first().is_some_and(|leader| now.threads.first().is_none_or(|t| t.tid != leader.tid)) {
+    if wanted
+        .threads
+        .first()
+        .is_some_and(|leader| now.threads.first().is_none_or(|t| t.tid != leader.tid))
+    {
         return Err(refuse(&subject, "its main thread ended since the checkpoint"));
     }
     Ok(())
@@ -95,15 +159,23 @@ trait OtherProgram {
 impl OtherProgram for image::memory::AddressSpace {
     fn is_other_program(&self, other: &Self) -> bool {
         let vdso = |space: &Self| {
-            space.mappings.iter().find(|m| m.backing == image::memory::Backing::Special && m.prot & 4 != 0).map(|m| m.start)
+            space
+                .mappings
+                .iter()
+                .find(|m| m.backing == image::memory::Backing::Special && m.prot & 4 != 0)
+                .map(|m| m.start)
         };
         vdso(self) != vdso(other)
     }
 }
 
 fn newborns(now: &Processes, target: &Processes) -> Vec<(u32, u32)> {
-    let mut born: Vec<&Process> =
-        now.processes.values().filter(|p| !target.processes.contains_key(&p.pid)).map(|p| &**p).collect();
+    let mut born: Vec<&Process> = now
+        .processes
+        .values()
+        .filter(|p| !target.processes.contains_key(&p.pid))
+        .map(|p| &**p)
+        .collect();
     let mut ordered = Vec::with_capacity(born.len());
     while !born.is_empty() {
         let parents: BTreeSet<u32> = born.iter().map(|p| p.parent).collect();

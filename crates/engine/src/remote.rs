@@ -115,7 +115,13 @@ pub(crate) struct Batch {
 
 impl Batch {
     pub(crate) fn new(annex: &Annex) -> Self {
-        Self { base: annex.base, staging: annex.staging_address(), entries: Vec::new(), data: Vec::new(), out_used: 0 }
+        Self {
+            base: annex.base,
+            staging: annex.staging_address(),
+            entries: Vec::new(),
+            data: Vec::new(),
+            out_used: 0,
+        }
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -124,7 +130,9 @@ impl Batch {
 
     /// True where another call with `bytes` of data might not fit any more.
     pub(crate) fn is_nearly_full(&self) -> bool {
-        self.entries.len() + 64 > ENTRY_COUNT_MAX || self.data.len() + 65536 > CODE_SIZE - DATA || self.out_used + 65536 > OUT_SIZE
+        self.entries.len() + 64 > ENTRY_COUNT_MAX
+            || self.data.len() + 65536 > CODE_SIZE - DATA
+            || self.out_used + 65536 > OUT_SIZE
     }
 
     /// Adds a call; the index of its result.
@@ -135,7 +143,16 @@ impl Batch {
     /// Adds a call with `batch::SAVE` and its like.
     pub(crate) fn call_with(&mut self, number: libc::c_long, arguments: [u64; 6], flags: u64) -> usize {
         let [a, b, c, d, e, f] = arguments;
-        self.push([u64::try_from(number).expect("call numbers are positive"), a, b, c, d, e, f, flags])
+        self.push([
+            u64::try_from(number).expect("call numbers are positive"),
+            a,
+            b,
+            c,
+            d,
+            e,
+            f,
+            flags,
+        ])
     }
 
     /// Adds a copy of the pages at `addresses` to staged pages `first..`.
@@ -188,7 +205,11 @@ impl Batch {
         let offset = self.out_used.next_multiple_of(16);
         self.out_used = offset + size;
         assert!(self.out_used <= OUT_SIZE, "callers ask is_nearly_full");
-        Room { address: self.staging + (OUT + offset) as u64, offset: OUT + offset, size }
+        Room {
+            address: self.staging + (OUT + offset) as u64,
+            offset: OUT + offset,
+            size,
+        }
     }
 }
 
@@ -204,12 +225,22 @@ impl Results {
     /// The result of call `index`, or its errno.
     pub(crate) fn get(&self, index: usize) -> Result<i64, i32> {
         let value = self.values[index];
-        if (-4095..0).contains(&value) { Err(i32::try_from(-value).expect("an errno")) } else { Ok(value) }
+        if (-4095..0).contains(&value) {
+            Err(i32::try_from(-value).expect("an errno"))
+        } else {
+            Ok(value)
+        }
     }
 
     /// The result of call `index`, which must have worked.
-    pub(crate) fn expect(&self, index: usize, call: &'static str, object: impl std::fmt::Display) -> Result<i64, EngineError> {
-        self.get(index).map_err(|errno| SysError::new(call, format!("{object} (inside the box)"), errno).into())
+    pub(crate) fn expect(
+        &self,
+        index: usize,
+        call: &'static str,
+        object: impl std::fmt::Display,
+    ) -> Result<i64, EngineError> {
+        self.get(index)
+            .map_err(|errno| SysError::new(call, format!("{object} (inside the box)"), errno).into())
     }
 }
 
@@ -229,7 +260,12 @@ pub(crate) fn put(annex: &Annex, room: Room, bytes: &[u8]) {
 /// Starts `batch` in a stopped thread and returns while it runs.
 pub(crate) fn start(annex: &Annex, thread: &mut StoppedThread, batch: &Batch) -> Result<(), EngineError> {
     annex.code.write(0, batch::code());
-    let entries: Vec<u8> = batch.entries.iter().flatten().flat_map(|word| word.to_ne_bytes()).collect();
+    let entries: Vec<u8> = batch
+        .entries
+        .iter()
+        .flatten()
+        .flat_map(|word| word.to_ne_bytes())
+        .collect();
     annex.code.write(TABLE, &entries);
     annex.code.write(DATA, &batch.data);
     annex.staging.store(0, 0);
@@ -320,7 +356,10 @@ fn step_over_page(annex: &Annex, tid: i32) -> Result<usize, EngineError> {
     registers[RIP] = annex.base + next as u64;
     ptrace::set_registers(tid, &registers)?;
     ptrace::resume(tid, 0)?;
-    usize::try_from(index).ok().filter(|i| *i < STAGED_PAGE_COUNT).ok_or_else(|| gone(tid))
+    usize::try_from(index)
+        .ok()
+        .filter(|i| *i < STAGED_PAGE_COUNT)
+        .ok_or_else(|| gone(tid))
 }
 
 /// Makes the annex of a process through one of its stopped threads, and a userfaultfd for its address space.
@@ -342,7 +381,10 @@ pub(crate) fn install(
     let mut base = None;
     for address in ADDRESSES {
         let flags = (libc::MAP_SHARED | libc::MAP_FIXED_NOREPLACE) as u64;
-        let at = door.call(libc::SYS_mmap, [address, CODE_SIZE as u64, prot_code, flags, code.theirs, 0])?;
+        let at = door.call(
+            libc::SYS_mmap,
+            [address, CODE_SIZE as u64, prot_code, flags, code.theirs, 0],
+        )?;
         if at == Ok(address) {
             base = Some(address);
             break;
@@ -352,17 +394,29 @@ pub(crate) fn install(
     let prot = (libc::PROT_READ | libc::PROT_WRITE) as u64;
     let flags = (libc::MAP_SHARED | libc::MAP_FIXED_NOREPLACE) as u64;
     let at = base + CODE_SIZE as u64;
-    door.must("mmap", libc::SYS_mmap, [at, STAGING_SIZE as u64, prot, flags, staging.theirs, 0])?;
+    door.must(
+        "mmap",
+        libc::SYS_mmap,
+        [at, STAGING_SIZE as u64, prot, flags, staging.theirs, 0],
+    )?;
     for advice in [libc::MADV_DONTFORK, libc::MADV_DONTDUMP] {
         let length = (CODE_SIZE + STAGING_SIZE) as u64;
-        door.must("madvise", libc::SYS_madvise, [base, length, advice as u64, 0, 0, 0])?;
+        door.must(
+            "madvise",
+            libc::SYS_madvise,
+            [base, length, advice.cast_unsigned().into(), 0, 0, 0],
+        )?;
     }
     let uffd = if track { Some(door.userfaultfd(pidfd)?) } else { None };
     for fd in [code.theirs, staging.theirs] {
         door.must("close", libc::SYS_close, [fd, 0, 0, 0, 0, 0])?;
     }
     let staging_window = Window::map(staging.ours, STAGING_SIZE)?;
-    let annex = Annex { code: code_window, staging: staging_window, base };
+    let annex = Annex {
+        code: code_window,
+        staging: staging_window,
+        base,
+    };
     // The single calls above ended in call stops; an empty batch brings the thread back to a stop from which the
     // kernel restarts an interrupted call.
     run(&annex, thread, &Batch::new(&annex))?;

@@ -1,6 +1,7 @@
 //! Going back: plan everything and refuse before anything is touched; then the stages of `apply`, in their order.
 
 use std::collections::BTreeMap;
+use std::fs::File;
 use std::sync::Arc;
 
 use image::process::Processes;
@@ -23,7 +24,9 @@ impl Frozen<'_> {
         files: impl FnOnce() -> Result<(), E>,
     ) -> Result<(), E> {
         let kept = self.settled_present();
-        let target = target.processes().ok_or_else(|| EngineError::Torn("the image was never settled".to_owned()))?;
+        let target = target
+            .processes()
+            .ok_or_else(|| EngineError::Torn("the image was never settled".to_owned()))?;
         self.stop_what_changes(&target)?;
         let (now, found) = match kept {
             Some(now) => (now, BTreeMap::new()),
@@ -35,16 +38,24 @@ impl Frozen<'_> {
         let none: Vec<u64> = Vec::new();
         let dirty = |pid: u32| -> &[u64] { found.get(&pid).map_or(&none, |f| &f.dirty) };
         let plan = plan::plan(&now, &target, &dirty)?;
-        let mut fds = plan::fds::plan(&now, &target, &|inode| linux::descriptor::own(inode.device, inode.number).is_some())?;
+        let mut fds = plan::fds::plan(&now, &target, &|inode| {
+            linux::descriptor::own(inode.device, inode.number).is_some()
+        })?;
         self.phase("plan");
-        let ended = if self.engine.faults.skips("born") { Vec::new() } else { plan.end.clone() };
+        let ended = if self.engine.faults.skips("born") {
+            Vec::new()
+        } else {
+            plan.end.clone()
+        };
         apply::processes::end(&mut self.engine.live, &mut self.stopped, &ended)?;
+        self.reap(&plan)?;
         self.end_threads(&plan)?;
         self.phase(Stage::EndNewborns.name());
         files()?;
         apply::fds::follow_names(&self.engine.live, &now, &target, &mut fds);
         self.phase(Stage::Files.name());
-        self.apply(&now, &target, &plan, &fds).map_err(|error| torn(error).into())
+        self.apply(&now, &target, &plan, &fds)
+            .map_err(|error| torn(error).into())
     }
 
     /// A process that sleeps in the very state of the target is left alone; every thread of any other is stopped.
@@ -56,7 +67,9 @@ impl Frozen<'_> {
             .filter(|process| {
                 let asleep = process.threads.keys().all(|tid| !self.stopped.contains_key(tid));
                 let image = process.image.as_ref();
-                asleep && !needs_itself(process, target) && image.is_some_and(|i| target.processes.get(&process.pid).is_some_and(|t| Arc::ptr_eq(i, t)))
+                asleep
+                    && !needs_itself(process, target)
+                    && image.is_some_and(|i| target.processes.get(&process.pid).is_some_and(|t| Arc::ptr_eq(i, t)))
             })
             .map(|process| process.host_pid)
             .collect();
@@ -70,22 +83,24 @@ impl Frozen<'_> {
         image.processes()
     }
 
-    fn apply(
-        &mut self,
-        now: &Processes,
-        target: &Processes,
-        plan: &Plan,
-        fds: &FdPlan,
-    ) -> Result<(), EngineError> {
+    fn apply(&mut self, now: &Processes, target: &Processes, plan: &Plan, fds: &FdPlan) -> Result<(), EngineError> {
         let by_pid: BTreeMap<u32, i32> = self.engine.live.values().map(|p| (p.pid, p.host_pid)).collect();
-        self.shared_memory(now, target)?;
+        let shared = self.shared_memory(now, target)?;
         let awake = self.awake(plan, &by_pid);
         for step in plan.patch.iter().filter(|step| awake.contains(&step.pid)) {
             let process = self.engine.live.get_mut(&by_pid[&step.pid]).expect("planned from it");
             let mut space = process.space.take().expect("observed before");
             let thread = capture::any_thread(process, &mut self.stopped)?;
             let wanted = &target.processes[&step.pid];
-            let written = apply::memory::apply(&mut space, thread, &step.memory, &wanted.memory, &self.engine.faults);
+            let written = apply::memory::apply(
+                &mut space,
+                &process.pidfd,
+                thread,
+                &step.memory,
+                &wanted.memory,
+                &shared,
+                &self.engine.faults,
+            );
             process.space = Some(space);
             let count = written?;
             self.cost.page_count += count;
@@ -102,6 +117,7 @@ impl Frozen<'_> {
             plan: fds,
             faults: &self.engine.faults,
             cache: &mut self.engine.cache,
+            shared: &shared,
         })?;
         self.phase(Stage::Descriptors.name());
         for step in plan.patch.iter().filter(|step| awake.contains(&step.pid)) {
@@ -134,6 +150,26 @@ impl Frozen<'_> {
         plan.patch.iter().map(|step| step.pid).filter(stands).collect()
     }
 
+    /// Children that ended since.
+    fn reap(&mut self, plan: &Plan) -> Result<(), EngineError> {
+        if self.engine.faults.skips("born") {
+            return Ok(());
+        }
+        for step in plan.patch.iter().filter(|step| !step.reap.is_empty()) {
+            let process = self
+                .engine
+                .live
+                .values()
+                .find(|p| p.pid == step.pid)
+                .expect("planned from it");
+            let host_pid = process.host_pid;
+            for zombie in &step.reap {
+                apply::processes::reap(&self.engine.live, &mut self.stopped, host_pid, *zombie)?;
+            }
+        }
+        Ok(())
+    }
+
     /// Threads that were born since end while their own memory is still there: the kernel writes to a thread's area of
     /// restartable sequences whenever it runs.
     fn end_threads(&mut self, plan: &Plan) -> Result<(), EngineError> {
@@ -141,7 +177,12 @@ impl Frozen<'_> {
             return Ok(());
         }
         for step in plan.patch.iter().filter(|step| !step.end_threads.is_empty()) {
-            let process = self.engine.live.values_mut().find(|p| p.pid == step.pid).expect("planned from it");
+            let process = self
+                .engine
+                .live
+                .values_mut()
+                .find(|p| p.pid == step.pid)
+                .expect("planned from it");
             apply::threads::end(process, &mut self.stopped, &step.end_threads)?;
         }
         Ok(())
@@ -163,45 +204,62 @@ impl Frozen<'_> {
         Ok(())
     }
 
-    /// Shared memory objects, each once, through whatever leads to them now.
-    fn shared_memory(&mut self, now: &Processes, target: &Processes) -> Result<(), EngineError> {
-        if self.engine.faults.skips("shared_memory") {
-            return Ok(());
-        }
-        for wanted in &target.shared {
+    /// Shared memory objects, each once, through whatever leads to them now; one that nothing leads to any more is made
+    /// again. By the target's index.
+    fn shared_memory(&mut self, now: &Processes, target: &Processes) -> Result<BTreeMap<u32, File>, EngineError> {
+        let mut files = BTreeMap::new();
+        for (index, wanted) in (0..).zip(&target.shared) {
             let present = now.shared.iter().find(|s| s.inode == wanted.inode);
+            let file = match present {
+                Some(_) => self.open_shared(now, wanted.inode)?,
+                None => {
+                    let name = wanted.name.strip_prefix(b"/memfd:").unwrap_or(b"shared");
+                    let name = String::from_utf8_lossy(name).replace(" (deleted)", "");
+                    File::from(linux::memfd::create(&name, wanted.content.size)?)
+                }
+            };
             let same = present.is_some_and(|p| {
                 let mut same = p.content.size == wanted.content.size;
-                p.content.pages.differences(&wanted.content.pages, |_, a, b| same &= a.bytes() == b.bytes());
+                p.content
+                    .pages
+                    .differences(&wanted.content.pages, |_, a, b| same &= a.bytes() == b.bytes());
                 same
             });
             // A look without bytes still captured the object afresh, so `now` is what is there.
-            if same {
-                continue;
+            if !same && !self.engine.faults.skips("shared_memory") {
+                self.engine.cache.restore(&file, &wanted.content)?;
             }
-            let file = self.open_shared(now, wanted.inode)?;
-            self.engine.cache.restore(&file, &wanted.content)?;
+            files.insert(index, file);
         }
-        Ok(())
+        Ok(files)
     }
 
-    fn open_shared(&self, now: &Processes, inode: image::fd::Inode) -> Result<std::fs::File, EngineError> {
+    fn open_shared(&self, now: &Processes, inode: image::fd::Inode) -> Result<File, EngineError> {
         use image::memory::Backing;
         for process in self.engine.live.values() {
-            let Some(present) = now.processes.get(&process.pid) else { continue };
+            let Some(present) = now.processes.get(&process.pid) else {
+                continue;
+            };
             for mapping in present.memory.mappings.iter() {
                 if let Backing::Shared { object, .. } = mapping.backing
                     && now.shared[object as usize].inode == inode
                 {
                     let name = format!("map_files/{:x}-{:x}", mapping.start, mapping.end);
-                    return Ok(process.dir.file(&name, true)?);
+                    return Ok(process
+                        .dir
+                        .file(&name, true)
+                        .or_else(|_| process.dir.file(&name, false))?);
                 }
             }
             for slot in &present.slots {
                 if let image::fd::Kind::Memory { object, .. } = now.objects[slot.object as usize].kind
                     && now.shared[object as usize].inode == inode
                 {
-                    return Ok(process.dir.file(&format!("fd/{}", slot.number), true)?);
+                    let name = format!("fd/{}", slot.number);
+                    return Ok(process
+                        .dir
+                        .file(&name, true)
+                        .or_else(|_| process.dir.file(&name, false))?);
                 }
             }
         }
@@ -214,10 +272,17 @@ impl Frozen<'_> {
 fn needs_itself(process: &crate::tracee::LiveProcess, target: &Processes) -> bool {
     use image::fd::Kind;
     target.processes.get(&process.pid).is_some_and(|wanted| {
-        if wanted.threads.iter().any(|thread| thread.wait.is_some_and(|wait| wait.remaining_ns.is_some())) {
+        if wanted
+            .threads
+            .iter()
+            .any(|thread| thread.wait.is_some_and(|wait| wait.remaining_ns.is_some()))
+        {
             return true;
         }
-        let mut kinds = wanted.slots.iter().map(|slot| &target.objects[slot.object as usize].kind);
+        let mut kinds = wanted
+            .slots
+            .iter()
+            .map(|slot| &target.objects[slot.object as usize].kind);
         kinds.any(|kind| matches!(kind, Kind::Terminal { .. } | Kind::Epoll { .. }))
     })
 }

@@ -22,15 +22,23 @@ pub(crate) fn confirm(process: &mut LiveProcess) {
         if !threads::sleeps_as_captured(thread, &mut buffer) {
             return;
         }
-        let Some(runs) = thread.run_count(&mut buffer) else { return };
+        let Some(runs) = thread.run_count(&mut buffer) else {
+            return;
+        };
         counts.push((*tid, runs));
     }
-    let areas: Vec<u64> =
-        process.threads.values().filter_map(|t| t.image.as_ref()).map(|image| image.rseq.address).collect();
+    let areas: Vec<u64> = process
+        .threads
+        .values()
+        .filter_map(|t| t.image.as_ref())
+        .map(|image| image.rseq.address)
+        .collect();
     if !nothing_written(space, &areas) {
         return;
     }
-    let unmoved = counts.iter().all(|(tid, runs)| process.threads[tid].run_count(&mut buffer) == Some(*runs));
+    let unmoved = counts
+        .iter()
+        .all(|(tid, runs)| process.threads[tid].run_count(&mut buffer) == Some(*runs));
     if unmoved {
         for (tid, runs) in counts {
             process.threads.get_mut(&tid).expect("listed from it").asleep_at = Some(runs);
@@ -44,14 +52,18 @@ fn nothing_written(space: &Space, rseq: &[u64]) -> bool {
     if space.uffd.is_none() {
         return false;
     }
-    let Ok(Some(ranges)) = memory::few_written(space) else { return false };
+    let Ok(Some(ranges)) = memory::few_written(space) else {
+        return false;
+    };
     let mut page = [0u8; 4096];
     for (start, end) in ranges {
         for address in (start..end).step_by(4096) {
             if linux::process_vm::read_forced(&space.memory, address, &mut page).is_err() {
                 return false;
             }
-            let Some(known) = space.pages.get(address / 4096).bytes() else { return false };
+            let Some(known) = space.pages.get(address / 4096).bytes() else {
+                return false;
+            };
             let mut known = *known;
             for area in rseq.iter().filter(|area| **area / 4096 == address / 4096) {
                 let at = usize::try_from(area % 4096).expect("within a page");

@@ -12,6 +12,7 @@ use image::thread::Thread;
 use linux::pidfd::Pidfd;
 use linux::procfs::{self, TaskDir};
 use linux::ptrace::{self, RawRegisters};
+use linux::sched::SchedClock;
 
 use crate::error::EngineError;
 use crate::remote::{Annex, clean_registers};
@@ -42,7 +43,7 @@ pub(crate) struct LiveThread {
 pub(crate) struct Waiting {
     /// Number of the call that the program made.
     pub(crate) call: u64,
-    /// When it ends, on the scheduler's clock.
+    /// When it ends, on `CLOCK_MONOTONIC`.
     pub(crate) end_ns: u64,
     line: Vec<u8>,
     runs: u64,
@@ -56,17 +57,31 @@ impl LiveThread {
         let dir = TaskDir::thread(pid, host_tid)?;
         let schedstat = dir.file("schedstat", false)?;
         let syscall = dir.file("syscall", false)?;
-        Ok(Self { tid, dir, schedstat, syscall, asleep_at: None, image: None, trampoline: None, waiting: None })
+        Ok(Self {
+            tid,
+            dir,
+            schedstat,
+            syscall,
+            asleep_at: None,
+            image: None,
+            trampoline: None,
+            waiting: None,
+        })
     }
 
     /// How often it was given a processor; `None` where it is gone.
     pub(crate) fn run_count(&self, buffer: &mut Vec<u8>) -> Option<u64> {
         procfs::read_from_start(&self.schedstat, buffer).ok()?;
-        std::str::from_utf8(buffer).ok()?.split_ascii_whitespace().nth(2)?.parse().ok()
+        std::str::from_utf8(buffer)
+            .ok()?
+            .split_ascii_whitespace()
+            .nth(2)?
+            .parse()
+            .ok()
     }
 
     /// Notes which relative wait it is in, and until when; called while it is not stopped yet.
-    pub(crate) fn note_wait(&mut self, memory: Option<&File>) {
+    pub(crate) fn note_wait(&mut self, memory: Option<&File>, clock: Option<&mut SchedClock>) {
         let mut buffer = Vec::new();
         let line = self.sleeping_call(&mut buffer);
         let Some((line, (call, registers))) = line.and_then(|line| Some((line.clone(), parse_call(&line)?))) else {
@@ -74,7 +89,10 @@ impl LiveThread {
             return;
         };
         let runs = self.run_count(&mut buffer).unwrap_or(0);
-        let same = self.waiting.as_ref().is_some_and(|w| call == RESTARTED || (w.line == line && w.runs == runs));
+        let same = self
+            .waiting
+            .as_ref()
+            .is_some_and(|w| call == RESTARTED || (w.line == line && w.runs == runs));
         if same {
             return;
         }
@@ -92,9 +110,13 @@ impl LiveThread {
             Some(bytes)
         };
         let noted = whole_timeout_ns(call, &registers, read).and_then(|whole| {
-            let sched = self.dir.file("sched", false).ok()?;
-            let start = linux::sched::last_ran_ns(&sched, &mut buffer).ok()??;
-            Some(Waiting { call, end_ns: start.saturating_add(whole), line, runs })
+            let start = clock?.last_ran_ns(&self.dir)?;
+            Some(Waiting {
+                call,
+                end_ns: start.saturating_add(whole),
+                line,
+                runs,
+            })
         });
         self.waiting = noted;
     }
@@ -174,7 +196,17 @@ impl LiveProcess {
         let start_ticks = procfs::stat_fields(&text)
             .and_then(|(_, fields)| fields.get(19)?.parse().ok())
             .ok_or_else(|| linux::SysError::new("parse", format!("/proc/{host_pid}/stat"), libc::EIO))?;
-        Ok(Self { host_pid, pid, pidfd, dir, threads: BTreeMap::new(), start_ticks, space: None, image: None, next_trampoline: 0 })
+        Ok(Self {
+            host_pid,
+            pid,
+            pidfd,
+            dir,
+            threads: BTreeMap::new(),
+            start_ticks,
+            space: None,
+            image: None,
+            next_trampoline: 0,
+        })
     }
 }
 
@@ -200,7 +232,15 @@ impl StoppedThread {
     pub(crate) fn new(host_tid: i32, host_pid: i32, group_stop: bool) -> Result<Self, EngineError> {
         let raw = ptrace::registers(host_tid)?;
         let mask = ptrace::signal_mask(host_tid)?;
-        Ok(Self { host_tid, host_pid, raw, mask, registers_changed: false, mask_changed: false, group_stop })
+        Ok(Self {
+            host_tid,
+            host_pid,
+            raw,
+            mask,
+            registers_changed: false,
+            mask_changed: false,
+            group_stop,
+        })
     }
 
     /// Registers for injected code at `rip`; from here on they must be put back.

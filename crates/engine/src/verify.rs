@@ -37,7 +37,10 @@ fn process(now: &Process, wanted: &Process, lines: &mut Vec<String>) {
     check(now.actions == wanted.actions, "a signal disposition");
     check(now.umask == wanted.umask, "umask");
     // A directory that was removed comes back as another inode: its path tells.
-    check(crate::apply::nameless::is_same_directory(&now.cwd.0, &wanted.cwd.0), "working directory");
+    check(
+        crate::apply::nameless::is_same_directory(&now.cwd.0, &wanted.cwd.0),
+        "working directory",
+    );
     check(now.limits == wanted.limits, "a limit");
     check(now.memory.brk == wanted.memory.brk, "program break");
     let numbers = |p: &Process| p.slots.iter().map(|s| (s.number, s.cloexec)).collect::<Vec<_>>();
@@ -45,8 +48,14 @@ fn process(now: &Process, wanted: &Process, lines: &mut Vec<String>) {
     let tids = |p: &Process| p.threads.iter().map(|t| t.tid).collect::<Vec<_>>();
     check(tids(now) == tids(wanted), "the set of threads");
     for (present, wanted) in now.threads.iter().zip(&wanted.threads) {
-        check(present.mask == wanted.mask, &format!("signal mask of thread {}", wanted.tid));
-        check(present.altstack == wanted.altstack, &format!("alternate stack of thread {}", wanted.tid));
+        check(
+            present.mask == wanted.mask,
+            &format!("signal mask of thread {}", wanted.tid),
+        );
+        check(
+            present.altstack == wanted.altstack,
+            &format!("alternate stack of thread {}", wanted.tid),
+        );
     }
 }
 
@@ -56,18 +65,24 @@ fn bytes(process: &crate::tracee::LiveProcess, wanted: &Process, lines: &mut Vec
     let mut wrong = 0u64;
     let mut first = 0;
     for mapping in wanted.memory.mappings.iter().filter(|m| m.is_private()) {
-        wanted.memory.pages.for_each_in(mapping.start / 4096, mapping.end / 4096, |page, slot| {
-            let mut present = [0; 4096];
-            let read = linux::process_vm::read_forced(&space.memory, page * 4096, &mut present);
-            // The kernel itself writes to the areas of restartable sequences of stopped threads.
-            let rseq = wanted.threads.iter().any(|t| t.rseq.address / 4096 == page);
-            if (read.is_err() || slot.bytes() != Some(&present)) && !rseq {
-                wrong += 1;
-                first = if wrong == 1 { page * 4096 } else { first };
-            }
-        });
+        wanted
+            .memory
+            .pages
+            .for_each_in(mapping.start / 4096, mapping.end / 4096, |page, slot| {
+                let mut present = [0; 4096];
+                let read = linux::process_vm::read_forced(&space.memory, page * 4096, &mut present);
+                // The kernel itself writes to the areas of restartable sequences of stopped threads.
+                let rseq = wanted.threads.iter().any(|t| t.rseq.address / 4096 == page);
+                if (read.is_err() || slot.bytes() != Some(&present)) && !rseq {
+                    wrong += 1;
+                    first = if wrong == 1 { page * 4096 } else { first };
+                }
+            });
     }
     if wrong > 0 {
-        lines.push(format!("pid {}: {wrong} pages differ, the first at {first:x}", wanted.pid));
+        lines.push(format!(
+            "pid {}: {wrong} pages differ, the first at {first:x}",
+            wanted.pid
+        ));
     }
 }

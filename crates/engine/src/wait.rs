@@ -109,7 +109,9 @@ pub(crate) fn whole_timeout_ns(
             let seconds = i64::from_ne_bytes(bytes[..8].try_into().expect("eight bytes"));
             let nanoseconds = i64::from_ne_bytes(bytes[8..].try_into().expect("eight bytes"));
             let seconds = u64::try_from(seconds).ok()?;
-            seconds.checked_mul(1_000_000_000)?.checked_add(u64::try_from(nanoseconds).ok()?)
+            seconds
+                .checked_mul(1_000_000_000)?
+                .checked_add(u64::try_from(nanoseconds).ok()?)
         }
     }
 }
@@ -187,17 +189,73 @@ pub(crate) fn leave_trampoline(trampoline: &Trampoline, raw: &RawRegisters, offs
     }
     // At the instruction itself the call has not been made; behind it (in the call, or done) the program stands
     // behind its own.
-    registers[RIP] = if offset == 0 { canonical[RIP] } else { canonical[RIP] + 2 };
+    registers[RIP] = if offset == 0 {
+        canonical[RIP]
+    } else {
+        canonical[RIP] + 2
+    };
     registers
 }
 
 /// Plain registers as the image keeps them.
 pub(crate) fn to_image(raw: &RawRegisters) -> Registers {
-    let [r15, r14, r13, r12, rbp, rbx, r11, r10, r9, r8, rax, rcx, rdx, rsi, rdi, orig_rax, rip, cs, eflags, rsp, ss, fs_base, gs_base, ds, es, fs, gs] =
-        *raw;
+    let [
+        r15,
+        r14,
+        r13,
+        r12,
+        rbp,
+        rbx,
+        r11,
+        r10,
+        r9,
+        r8,
+        rax,
+        rcx,
+        rdx,
+        rsi,
+        rdi,
+        orig_rax,
+        rip,
+        cs,
+        eflags,
+        rsp,
+        ss,
+        fs_base,
+        gs_base,
+        ds,
+        es,
+        fs,
+        gs,
+    ] = *raw;
     Registers {
-        r15, r14, r13, r12, rbp, rbx, r11, r10, r9, r8, rax, rcx, rdx, rsi, rdi, orig_rax, rip, cs, eflags, rsp, ss,
-        fs_base, gs_base, ds, es, fs, gs,
+        r15,
+        r14,
+        r13,
+        r12,
+        rbp,
+        rbx,
+        r11,
+        r10,
+        r9,
+        r8,
+        rax,
+        rcx,
+        rdx,
+        rsi,
+        rdi,
+        orig_rax,
+        rip,
+        cs,
+        eflags,
+        rsp,
+        ss,
+        fs_base,
+        gs_base,
+        ds,
+        es,
+        fs,
+        gs,
     }
 }
 
@@ -232,7 +290,10 @@ mod tests {
         let raw = nanosleep();
         assert_eq!(standing(&raw, false), Standing::Restarts { call: 35 });
         let canonical = on_the_call(&raw, 35);
-        assert_eq!((canonical[RIP], canonical[RAX], canonical[ORIG_RAX]), (0x4000, 35, u64::MAX));
+        assert_eq!(
+            (canonical[RIP], canonical[RAX], canonical[ORIG_RAX]),
+            (0x4000, 35, u64::MAX)
+        );
     }
 
     /// epoll_wait answers EINTR to any stop; with a signal under way that EINTR is the program's own.
@@ -251,7 +312,11 @@ mod tests {
         let (bytes, entered) = trampoline(0x9000, 35, &canonical, 1_500_000_000).expect("has a time-out");
         assert_eq!((entered[RIP], entered[RDI]), (0x9000, 0x9000 + 96));
         assert_eq!(bytes[96..104], 1u64.to_le_bytes());
-        let t = Trampoline { index: 0, entry: 0x9000, canonical };
+        let t = Trampoline {
+            index: 0,
+            entry: 0x9000,
+            canonical,
+        };
         let out = leave_trampoline(&t, &entered, 0);
         assert_eq!(out, canonical);
         let mut done = entered;

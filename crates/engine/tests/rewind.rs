@@ -40,7 +40,16 @@ struct Program {
 impl Program {
     fn start(source: &str) -> Self {
         let mut outer = Command::new("unshare")
-            .args(["--pid", "--fork", "--kill-child", "--mount-proc", "sh", "-c", "exec 3<&0; python3 -u -c \"$0\" <&3 & exec 3<&- 0</dev/null; wait", source])
+            .args([
+                "--pid",
+                "--fork",
+                "--kill-child",
+                "--mount-proc",
+                "sh",
+                "-c",
+                "exec 3<&0; python3 -u -c \"$0\" <&3 & exec 3<&- 0</dev/null; wait",
+                source,
+            ])
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
@@ -55,7 +64,13 @@ impl Program {
 
     fn init(&self) -> u32 {
         let path = format!("/proc/{0}/task/{0}/children", self.outer.id());
-        std::fs::read_to_string(path).unwrap().split_whitespace().next().unwrap().parse().unwrap()
+        std::fs::read_to_string(path)
+            .unwrap()
+            .split_whitespace()
+            .next()
+            .unwrap()
+            .parse()
+            .unwrap()
     }
 
     fn ask(&mut self, question: &str) -> Vec<String> {
@@ -74,8 +89,15 @@ impl Drop for Program {
 }
 
 fn engine(program: &Program, dirty: DirtySource) -> Engine {
-    let membership = Membership { init_host_pid: program.init(), cgroup: None };
-    let config = Config { dirty, faults: Vec::new(), stop_timeout: Duration::from_secs(2) };
+    let membership = Membership {
+        init_host_pid: program.init(),
+        cgroup: None,
+    };
+    let config = Config {
+        dirty,
+        faults: Vec::new(),
+        stop_timeout: Duration::from_secs(2),
+    };
     Engine::new(membership, config).unwrap()
 }
 
@@ -97,7 +119,10 @@ fn there_and_back(dirty: DirtySource) {
         let after = program.ask("hash");
         assert_eq!(after[0], before[0], "the heap is as it was");
         let (then, now): (u64, u64) = (before[1].parse().unwrap(), after[1].parse().unwrap());
-        assert!(now >= then && now < then + 3000, "the counter goes on from where it was: {then} {now}");
+        assert!(
+            now >= then && now < then + 3000,
+            "the counter goes on from where it was: {then} {now}"
+        );
         assert_eq!(after[2], "4");
     }
 }

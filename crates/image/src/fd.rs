@@ -156,6 +156,8 @@ pub struct Socket {
     pub shutdown: u8,
     /// True where the other end is not in the box.
     pub outside: bool,
+    /// The other end was closed with unread bytes: `ECONNRESET` waits to be read.
+    pub reset: bool,
 }
 
 /// A terminal's settings.

@@ -15,7 +15,11 @@ pub struct IdError {
 
 impl fmt::Display for IdError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:?} is not an id: expected {} and 16 hexadecimal digits", self.text, self.prefix)
+        write!(
+            f,
+            "{:?} is not an id: expected {} and 16 hexadecimal digits",
+            self.text, self.prefix
+        )
     }
 }
 

@@ -5,13 +5,15 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Bytes in a page.
-pub const PAGE_SIZE: u64 = 4096;
+/// Bytes in a page, as a distance between addresses.
+pub const PAGE_SIZE: u64 = PAGE_LENGTH as u64;
+/// Bytes in a page, as the length of an array.
+const PAGE_LENGTH: usize = 4096;
 /// Pages in a leaf of the index (2 MiB, one page-table page).
 pub const LEAF_PAGE_COUNT: usize = 512;
 
 /// The bytes of one page.
-pub struct Page(pub [u8; PAGE_SIZE as usize]);
+pub struct Page(pub [u8; PAGE_LENGTH]);
 
 impl std::fmt::Debug for Page {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -41,10 +43,10 @@ impl Slot {
     }
 
     /// The bytes, `None` for absent.
-    pub fn bytes(&self) -> Option<&[u8; PAGE_SIZE as usize]> {
+    pub fn bytes(&self) -> Option<&[u8; PAGE_LENGTH]> {
         match self {
             Slot::Absent => None,
-            Slot::Zero => Some(&[0; PAGE_SIZE as usize]),
+            Slot::Zero => Some(&[0; PAGE_LENGTH]),
             Slot::Bytes(page) => Some(&page.0),
         }
     }
@@ -59,7 +61,10 @@ pub struct Leaf {
 
 impl Leaf {
     fn empty() -> Self {
-        Self { slots: vec![Slot::Absent; LEAF_PAGE_COUNT], present_count: 0 }
+        Self {
+            slots: vec![Slot::Absent; LEAF_PAGE_COUNT],
+            present_count: 0,
+        }
     }
 }
 
@@ -132,7 +137,11 @@ impl PageIndex {
                 Some(theirs) => {
                     for i in 0..LEAF_PAGE_COUNT {
                         if !leaf.slots[i].same(&theirs.slots[i]) {
-                            visit(number * LEAF_PAGE_COUNT as u64 + i as u64, &leaf.slots[i], &theirs.slots[i]);
+                            visit(
+                                number * LEAF_PAGE_COUNT as u64 + i as u64,
+                                &leaf.slots[i],
+                                &theirs.slots[i],
+                            );
                         }
                     }
                 }
@@ -210,10 +219,21 @@ impl Mapping {
     /// The backing at `start + delta`, for splitting.
     pub fn backing_at(&self, delta: u64) -> Backing {
         match self.backing.clone() {
-            Backing::File { path, device, inode, offset } => {
-                Backing::File { path, device, inode, offset: offset + delta }
-            }
-            Backing::Shared { object, offset } => Backing::Shared { object, offset: offset + delta },
+            Backing::File {
+                path,
+                device,
+                inode,
+                offset,
+            } => Backing::File {
+                path,
+                device,
+                inode,
+                offset: offset + delta,
+            },
+            Backing::Shared { object, offset } => Backing::Shared {
+                object,
+                offset: offset + delta,
+            },
             other => other,
         }
     }

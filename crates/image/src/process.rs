@@ -35,6 +35,8 @@ pub struct Process {
     pub comm: String,
     /// What cannot be rewound.
     pub lasting: Lasting,
+    /// Children that have ended and were not waited for.
+    pub zombies: Vec<u32>,
     /// True while stopped by a job-control signal.
     pub stopped: bool,
     /// By tid inside the box; the first is the leader.

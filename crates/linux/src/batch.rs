@@ -9,11 +9,11 @@
 use std::arch::global_asm;
 
 /// Entry kind: copy pages out. Arguments: list of addresses, count, destination.
-pub const GATHER: u64 = -2i64 as u64;
+pub const GATHER: u64 = (-2i64).cast_unsigned();
 /// Entry kind: copy pages in. Arguments: list of addresses, count, source.
-pub const SCATTER: u64 = -3i64 as u64;
+pub const SCATTER: u64 = (-3i64).cast_unsigned();
 /// Entry kind: wait until a word is at least a value. Arguments: address of the word, value.
-pub const AWAIT: u64 = -4i64 as u64;
+pub const AWAIT: u64 = (-4i64).cast_unsigned();
 /// Flag: the saved value is the first argument.
 pub const SAVED_AS_FIRST: u64 = 1;
 /// Flag: save the result.

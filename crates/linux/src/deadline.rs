@@ -47,10 +47,16 @@ impl Deadline {
         if unsafe { libc::timer_create(libc::CLOCK_MONOTONIC, &raw mut event, &raw mut timer) } < 0 {
             return Err(SysError::last("timer_create", "deadline"));
         }
-        let deadline = Self { timer, until: Instant::now() + limit };
+        let deadline = Self {
+            timer,
+            until: Instant::now() + limit,
+        };
         let nanoseconds = libc::c_long::from(limit.subsec_nanos()).max(1);
         let setting = libc::itimerspec {
-            it_interval: libc::timespec { tv_sec: 0, tv_nsec: 10_000_000 },
+            it_interval: libc::timespec {
+                tv_sec: 0,
+                tv_nsec: 10_000_000,
+            },
             it_value: libc::timespec {
                 tv_sec: libc::time_t::try_from(limit.as_secs()).unwrap_or(libc::time_t::MAX),
                 tv_nsec: nanoseconds,

@@ -50,7 +50,13 @@ pub fn set_timer(fd: BorrowedFd<'_>, spec: &[u8; 32], ticks: u64) -> Result<()> 
     const TFD_IOC_SET_TICKS: libc::c_ulong = 0x4008_5400;
     // SAFETY: `spec` is the 32 bytes of a struct itimerspec, read by the kernel; no old value is asked for.
     let result = unsafe {
-        libc::syscall(libc::SYS_timerfd_settime, fd.as_raw_fd(), 0, spec.as_ptr(), std::ptr::null_mut::<u8>())
+        libc::syscall(
+            libc::SYS_timerfd_settime,
+            fd.as_raw_fd(),
+            0,
+            spec.as_ptr(),
+            std::ptr::null_mut::<u8>(),
+        )
     };
     if result < 0 {
         return Err(SysError::last("timerfd_settime", fd.as_raw_fd()));
@@ -154,6 +160,21 @@ pub fn unix_pair(kind: i32) -> Result<(OwnedFd, OwnedFd)> {
         .map_err(|e| SysError::rustix("socketpair", "unix", e))
 }
 
+/// Shuts a socket down in the ways of `ways` (receive 1, send 2).
+///
+/// # Errors
+/// `ENOTCONN` where it is not connected.
+pub fn shut_down(socket: BorrowedFd<'_>, ways: u8) -> Result<()> {
+    use rustix::net::Shutdown;
+    let how = match ways & 3 {
+        0 => return Ok(()),
+        1 => Shutdown::Read,
+        2 => Shutdown::Write,
+        _ => Shutdown::Both,
+    };
+    rustix::net::shutdown(socket, how).map_err(|e| SysError::rustix("shutdown", socket.as_raw_fd(), e))
+}
+
 /// Sends descriptors over a unix socket with one byte.
 ///
 /// # Errors
@@ -161,7 +182,10 @@ pub fn unix_pair(kind: i32) -> Result<(OwnedFd, OwnedFd)> {
 pub fn send(socket: BorrowedFd<'_>, fds: &[BorrowedFd<'_>]) -> Result<()> {
     let mut space = vec![std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(255))];
     let mut control = SendAncillaryBuffer::new(&mut space);
-    assert!(control.push(SendAncillaryMessage::ScmRights(fds)), "fewer than 255 at once");
+    assert!(
+        control.push(SendAncillaryMessage::ScmRights(fds)),
+        "fewer than 255 at once"
+    );
     let byte = [rustix::io::IoSlice::new(&[0u8])];
     rustix::net::sendmsg(socket, &byte, &mut control, SendFlags::DONTWAIT)
         .map_err(|e| SysError::rustix("sendmsg", "descriptors", e))?;

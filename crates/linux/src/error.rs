@@ -19,12 +19,20 @@ pub type Result<T> = std::result::Result<T, SysError>;
 impl SysError {
     /// An error for `call` on `object` with a positive `errno`.
     pub fn new(call: &'static str, object: impl fmt::Display, errno: i32) -> Self {
-        Self { call, object: object.to_string(), errno }
+        Self {
+            call,
+            object: object.to_string(),
+            errno,
+        }
     }
 
     /// From the calling thread's `errno`, straight after a failed libc call.
     pub fn last(call: &'static str, object: impl fmt::Display) -> Self {
-        Self::new(call, object, std::io::Error::last_os_error().raw_os_error().unwrap_or(0))
+        Self::new(
+            call,
+            object,
+            std::io::Error::last_os_error().raw_os_error().unwrap_or(0),
+        )
     }
 
     /// From an I/O error of the standard library (`EIO` where it carries no errno).
@@ -45,7 +53,13 @@ impl SysError {
 
 impl fmt::Display for SysError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} on {}: {}", self.call, self.object, std::io::Error::from_raw_os_error(self.errno))
+        write!(
+            f,
+            "{} on {}: {}",
+            self.call,
+            self.object,
+            std::io::Error::from_raw_os_error(self.errno)
+        )
     }
 }
 

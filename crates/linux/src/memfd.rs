@@ -27,8 +27,11 @@ pub fn create(name: &str, size: u64) -> Result<OwnedFd> {
 /// # Errors
 /// `EPERM` where sealing was sealed.
 pub fn seal_read_only_for_others(fd: BorrowedFd<'_>) -> Result<()> {
-    rustix::fs::fcntl_add_seals(fd, SealFlags::FUTURE_WRITE | SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)
-        .map_err(|e| SysError::rustix("F_ADD_SEALS", "memfd", e))
+    rustix::fs::fcntl_add_seals(
+        fd,
+        SealFlags::FUTURE_WRITE | SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL,
+    )
+    .map_err(|e| SysError::rustix("F_ADD_SEALS", "memfd", e))
 }
 
 /// Our shared mapping of a memory file. Unmapped on drop.
@@ -47,10 +50,21 @@ impl Window {
     pub fn map(fd: OwnedFd, size: usize) -> Result<Self> {
         // SAFETY: a new shared mapping at an address the kernel chooses; nothing of ours lies there.
         let base = unsafe {
-            rustix::mm::mmap(ptr::null_mut(), size, ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED, &fd, 0)
+            rustix::mm::mmap(
+                ptr::null_mut(),
+                size,
+                ProtFlags::READ | ProtFlags::WRITE,
+                MapFlags::SHARED,
+                &fd,
+                0,
+            )
         }
         .map_err(|e| SysError::rustix("mmap", "memfd", e))?;
-        Ok(Self { base: base.cast(), size, fd })
+        Ok(Self {
+            base: base.cast(),
+            size,
+            fd,
+        })
     }
 
     /// The memory file.
@@ -65,17 +79,25 @@ impl Window {
 
     /// Copies `bytes` to `offset`.
     pub fn write(&self, offset: usize, bytes: &[u8]) {
-        assert!(offset.checked_add(bytes.len()).is_some_and(|end| end <= self.size), "inside the window");
+        assert!(
+            offset.checked_add(bytes.len()).is_some_and(|end| end <= self.size),
+            "inside the window"
+        );
+        let target = self.at(offset);
         // SAFETY: the bounds were checked above and the mapping lives as long as `self`; the memory is shared with
         // another process, which Rust cannot see, and no reference into it exists.
-        unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), self.base.add(offset), bytes.len()) }
+        unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), target, bytes.len()) }
     }
 
     /// Copies from `offset` into `out`.
     pub fn read(&self, offset: usize, out: &mut [u8]) {
-        assert!(offset.checked_add(out.len()).is_some_and(|end| end <= self.size), "inside the window");
+        assert!(
+            offset.checked_add(out.len()).is_some_and(|end| end <= self.size),
+            "inside the window"
+        );
+        let source = self.at(offset);
         // SAFETY: as in `write`.
-        unsafe { ptr::copy_nonoverlapping(self.base.add(offset), out.as_mut_ptr(), out.len()) }
+        unsafe { ptr::copy_nonoverlapping(source, out.as_mut_ptr(), out.len()) }
     }
 
     /// A word at `offset` (a multiple of 8), read once, after what the other side wrote before it.
@@ -89,10 +111,21 @@ impl Window {
     }
 
     fn word(&self, offset: usize) -> &AtomicU64 {
-        assert!(offset.is_multiple_of(8) && offset + 8 <= self.size, "an aligned word inside the window");
+        assert!(
+            offset.is_multiple_of(8) && offset + 8 <= self.size,
+            "an aligned word inside the window"
+        );
+        let word = self.at(offset).cast();
         // SAFETY: aligned (the mapping is page-aligned), in bounds (checked above), alive as long as `self`; atomics
         // may be shared with another process.
-        unsafe { AtomicU64::from_ptr(self.base.add(offset).cast()) }
+        unsafe { AtomicU64::from_ptr(word) }
+    }
+
+    fn at(&self, offset: usize) -> *mut u8 {
+        assert!(offset <= self.size, "inside the window");
+        // SAFETY: `base` is the start of a mapping of `size` bytes that lives as long as `self`, and `offset` is at
+        // most its end (checked above).
+        unsafe { self.base.add(offset) }
     }
 }
 

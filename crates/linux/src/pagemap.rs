@@ -63,7 +63,11 @@ pub struct Region {
 /// As [`scan`].
 pub fn first(pagemap: &File, query: Query, count_max: usize) -> Result<Vec<Region>> {
     assert!(!query.protect && count_max <= 64, "a look");
-    let mut regions = [page_region { start: 0, end: 0, categories: 0 }; 64];
+    let mut regions = [page_region {
+        start: 0,
+        end: 0,
+        categories: 0,
+    }; 64];
     let mut argument = pm_scan_arg {
         size: size_of::<pm_scan_arg>() as u64,
         flags: 0,
@@ -85,7 +89,14 @@ pub fn first(pagemap: &File, query: Query, count_max: usize) -> Result<Vec<Regio
         return Err(SysError::last("PAGEMAP_SCAN", "first regions"));
     }
     let count = usize::try_from(count).expect("checked to be positive");
-    Ok(regions[..count].iter().map(|r| Region { start: r.start, end: r.end, categories: r.categories }).collect())
+    Ok(regions[..count]
+        .iter()
+        .map(|r| Region {
+            start: r.start,
+            end: r.end,
+            categories: r.categories,
+        })
+        .collect())
 }
 
 /// Runs `query` over the address space of an open `/proc/PID/pagemap`, appending to `out`.
@@ -94,7 +105,11 @@ pub fn first(pagemap: &File, query: Query, count_max: usize) -> Result<Vec<Regio
 /// `ENOTTY` before kernel 6.7; `ESRCH`/`EFAULT` where the address space is gone.
 pub fn scan(pagemap: &File, query: Query, out: &mut Vec<Region>) -> Result<()> {
     const CHUNK: usize = 1024;
-    let mut regions = [page_region { start: 0, end: 0, categories: 0 }; CHUNK];
+    let mut regions = [page_region {
+        start: 0,
+        end: 0,
+        categories: 0,
+    }; CHUNK];
     let mut start = query.start;
     while start < query.end {
         let mut argument = pm_scan_arg {
@@ -119,7 +134,11 @@ pub fn scan(pagemap: &File, query: Query, out: &mut Vec<Region>) -> Result<()> {
         }
         let count = usize::try_from(count).expect("checked to be positive");
         assert!(count <= CHUNK, "the kernel never writes more than asked for");
-        out.extend(regions[..count].iter().map(|r| Region { start: r.start, end: r.end, categories: r.categories }));
+        out.extend(regions[..count].iter().map(|r| Region {
+            start: r.start,
+            end: r.end,
+            categories: r.categories,
+        }));
         assert!(argument.walk_end > start, "a scan makes progress");
         start = argument.walk_end;
     }

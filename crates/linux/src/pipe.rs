@@ -36,8 +36,7 @@ pub fn content(reader: BorrowedFd<'_>, packets: bool) -> Result<Vec<Vec<u8>>> {
     let flags = PipeFlags::CLOEXEC | PipeFlags::NONBLOCK | if packets { PipeFlags::DIRECT } else { PipeFlags::empty() };
     let (read, write) = rustix::pipe::pipe_with(flags).map_err(|e| SysError::rustix("pipe2", "copy", e))?;
     let size = capacity(reader)?;
-    rustix::pipe::fcntl_setpipe_size(&write, size as usize)
-        .map_err(|e| SysError::rustix("F_SETPIPE_SZ", size, e))?;
+    rustix::pipe::fcntl_setpipe_size(&write, size as usize).map_err(|e| SysError::rustix("F_SETPIPE_SZ", size, e))?;
     rustix::pipe::tee(reader, &write, size as usize, SpliceFlags::NONBLOCK)
         .map_err(|e| SysError::rustix("tee", reader.as_raw_fd(), e))?;
     let mut all: Vec<Vec<u8>> = Vec::new();
@@ -76,8 +75,7 @@ pub fn drain(reader: BorrowedFd<'_>) -> Result<()> {
 /// `EAGAIN` where they do not fit.
 pub fn fill(writer: BorrowedFd<'_>, mut bytes: &[u8]) -> Result<()> {
     while !bytes.is_empty() {
-        let wrote =
-            rustix::io::write(writer, bytes).map_err(|e| SysError::rustix("write", writer.as_raw_fd(), e))?;
+        let wrote = rustix::io::write(writer, bytes).map_err(|e| SysError::rustix("write", writer.as_raw_fd(), e))?;
         bytes = &bytes[wrote..];
     }
     Ok(())

@@ -15,16 +15,26 @@ pub fn read_pages(pid: i32, addresses: &[u64], out: &mut [u8]) -> Result<()> {
     for (chunk, out) in addresses.chunks(512).zip(out.chunks_mut(512 * 4096)) {
         let remote: Vec<libc::iovec> = chunk
             .iter()
-            .map(|a| libc::iovec { iov_base: std::ptr::without_provenance_mut(usize::try_from(*a).expect("64 bit")), iov_len: 4096 })
+            .map(|a| libc::iovec {
+                iov_base: std::ptr::without_provenance_mut(usize::try_from(*a).expect("64 bit")),
+                iov_len: 4096,
+            })
             .collect();
-        let local = libc::iovec { iov_base: out.as_mut_ptr().cast(), iov_len: out.len() };
+        let local = libc::iovec {
+            iov_base: out.as_mut_ptr().cast(),
+            iov_len: out.len(),
+        };
         // SAFETY: `local` is the exclusive buffer `out`; `remote` are numbers for the kernel, checked by it.
         let got = unsafe { libc::process_vm_readv(pid, &raw const local, 1, remote.as_ptr(), remote.len() as u64, 0) };
         if got < 0 {
             return Err(SysError::last("process_vm_readv", pid));
         }
         if usize::try_from(got).expect("positive") != out.len() {
-            return Err(SysError::new("process_vm_readv", format!("{pid}, {got} of {} bytes", out.len()), libc::EFAULT));
+            return Err(SysError::new(
+                "process_vm_readv",
+                format!("{pid}, {got} of {} bytes", out.len()),
+                libc::EFAULT,
+            ));
         }
     }
     Ok(())
@@ -35,7 +45,9 @@ pub fn read_pages(pid: i32, addresses: &[u64], out: &mut [u8]) -> Result<()> {
 /// # Errors
 /// `EIO` where nothing is mapped or it is a guard.
 pub fn read_forced(memory: &File, address: u64, out: &mut [u8]) -> Result<()> {
-    memory.read_exact_at(out, address).map_err(|e| SysError::io("read /proc/PID/mem", format!("{address:x}"), &e))
+    memory
+        .read_exact_at(out, address)
+        .map_err(|e| SysError::io("read /proc/PID/mem", format!("{address:x}"), &e))
 }
 
 /// Writes whatever the protection (through an open `/proc/PID/mem`): private pages are copied first.
@@ -43,5 +55,7 @@ pub fn read_forced(memory: &File, address: u64, out: &mut [u8]) -> Result<()> {
 /// # Errors
 /// `EIO` where nothing is mapped or it is a guard.
 pub fn write_forced(memory: &File, address: u64, bytes: &[u8]) -> Result<()> {
-    memory.write_all_at(bytes, address).map_err(|e| SysError::io("write /proc/PID/mem", format!("{address:x}"), &e))
+    memory
+        .write_all_at(bytes, address)
+        .map_err(|e| SysError::io("write /proc/PID/mem", format!("{address:x}"), &e))
 }

@@ -64,7 +64,10 @@ impl TaskDir {
     /// `ESRCH` where the task is gone.
     pub fn read(&self, path: &str, buffer: &mut Vec<u8>) -> Result<()> {
         let file = self.file(path, false)?;
-        read_from_start(&file, buffer).map_err(|e| SysError { object: format!("{}/{path}", self.name), ..e })
+        read_from_start(&file, buffer).map_err(|e| SysError {
+            object: format!("{}/{path}", self.name),
+            ..e
+        })
     }
 
     /// Where a link below it points.
@@ -91,8 +94,13 @@ impl TaskDir {
     /// # Errors
     /// `ESRCH` where the task is gone.
     pub fn numbers(&self, path: &str) -> Result<Vec<u32>> {
-        let fd = rustix::fs::openat(&self.fd, path, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
-            .map_err(|e| SysError::rustix("open", format!("{}/{path}", self.name), e))?;
+        let fd = rustix::fs::openat(
+            &self.fd,
+            path,
+            OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC,
+            Mode::empty(),
+        )
+        .map_err(|e| SysError::rustix("open", format!("{}/{path}", self.name), e))?;
         let mut buffer = Vec::with_capacity(4096);
         let mut entries = rustix::fs::RawDir::new(fd.as_fd(), buffer.spare_capacity_mut());
         let mut numbers = Vec::new();
@@ -119,7 +127,9 @@ pub fn read_from_start(file: &File, buffer: &mut Vec<u8>) -> Result<()> {
     }
     loop {
         buffer.resize(buffer.capacity().max(filled + 4096), 0);
-        let got = file.read_at(&mut buffer[filled..], filled as u64).map_err(|e| SysError::io("read", "/proc", &e))?;
+        let got = file
+            .read_at(&mut buffer[filled..], filled as u64)
+            .map_err(|e| SysError::io("read", "/proc", &e))?;
         filled += got;
         if got == 0 {
             buffer.truncate(filled);
@@ -228,7 +238,10 @@ mod tests {
         let lines: Vec<_> = maps(text).collect();
         assert_eq!(lines.len(), 2);
         assert_eq!(lines[0].name, b"/a b (deleted)");
-        assert_eq!((lines[0].start, lines[0].prot, lines[0].inode, lines[0].device), (0x7f00, 3, 123, (0xfe, 1)));
+        assert_eq!(
+            (lines[0].start, lines[0].prot, lines[0].inode, lines[0].device),
+            (0x7f00, 3, 123, (0xfe, 1))
+        );
         assert!(lines[1].shared && lines[1].name.is_empty());
     }
 

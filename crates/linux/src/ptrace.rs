@@ -27,7 +27,11 @@ fn call(name: &'static str, request: libc::c_uint, tid: i32, address: usize, dat
     // SAFETY: every request used in this file either takes plain numbers, or a `data`/`address` pointer to a buffer
     // that the calling function owns for the duration of the call and whose size it states to the kernel.
     let result = unsafe { libc::ptrace(request, tid, address, data) };
-    if result < 0 { Err(SysError::last(name, tid)) } else { Ok(result) }
+    if result < 0 {
+        Err(SysError::last(name, tid))
+    } else {
+        Ok(result)
+    }
 }
 
 /// Attaches without stopping.
@@ -59,7 +63,14 @@ pub fn interrupt(tid: i32) -> Result<()> {
 /// # Errors
 /// `ESRCH` where it is gone or not stopped.
 pub fn resume(tid: i32, signal: i32) -> Result<()> {
-    call("PTRACE_CONT", libc::PTRACE_CONT, tid, 0, usize::try_from(signal).unwrap_or(0)).map(drop)
+    call(
+        "PTRACE_CONT",
+        libc::PTRACE_CONT,
+        tid,
+        0,
+        usize::try_from(signal).unwrap_or(0),
+    )
+    .map(drop)
 }
 
 /// Lets go of a stopped tracee, delivering `signal` (0: none).
@@ -67,7 +78,14 @@ pub fn resume(tid: i32, signal: i32) -> Result<()> {
 /// # Errors
 /// `ESRCH` where it is gone or not stopped.
 pub fn detach(tid: i32, signal: i32) -> Result<()> {
-    call("PTRACE_DETACH", libc::PTRACE_DETACH, tid, 0, usize::try_from(signal).unwrap_or(0)).map(drop)
+    call(
+        "PTRACE_DETACH",
+        libc::PTRACE_DETACH,
+        tid,
+        0,
+        usize::try_from(signal).unwrap_or(0),
+    )
+    .map(drop)
 }
 
 /// Keeps a group-stopped tracee stopped while letting it see `SIGCONT`.
@@ -84,8 +102,17 @@ pub fn listen(tid: i32) -> Result<()> {
 /// `ESRCH` where it is gone or not stopped.
 pub fn registers(tid: i32) -> Result<RawRegisters> {
     let mut out: RawRegisters = [0; 27];
-    let mut io = libc::iovec { iov_base: out.as_mut_ptr().cast(), iov_len: size_of::<RawRegisters>() };
-    call("PTRACE_GETREGSET", libc::PTRACE_GETREGSET, tid, NT_PRSTATUS, &raw mut io as usize)?;
+    let mut io = libc::iovec {
+        iov_base: out.as_mut_ptr().cast(),
+        iov_len: size_of::<RawRegisters>(),
+    };
+    call(
+        "PTRACE_GETREGSET",
+        libc::PTRACE_GETREGSET,
+        tid,
+        NT_PRSTATUS,
+        &raw mut io as usize,
+    )?;
     assert_eq!(io.iov_len, size_of::<RawRegisters>(), "a 64-bit task");
     Ok(out)
 }
@@ -96,8 +123,18 @@ pub fn registers(tid: i32) -> Result<RawRegisters> {
 /// `ESRCH` where it is gone or not stopped.
 pub fn set_registers(tid: i32, registers: &RawRegisters) -> Result<()> {
     let mut copy = *registers;
-    let mut io = libc::iovec { iov_base: copy.as_mut_ptr().cast(), iov_len: size_of::<RawRegisters>() };
-    call("PTRACE_SETREGSET", libc::PTRACE_SETREGSET, tid, NT_PRSTATUS, &raw mut io as usize).map(drop)
+    let mut io = libc::iovec {
+        iov_base: copy.as_mut_ptr().cast(),
+        iov_len: size_of::<RawRegisters>(),
+    };
+    call(
+        "PTRACE_SETREGSET",
+        libc::PTRACE_SETREGSET,
+        tid,
+        NT_PRSTATUS,
+        &raw mut io as usize,
+    )
+    .map(drop)
 }
 
 /// The XSAVE area (FP, SSE, AVX, AVX-512, PKRU …), verbatim, into `buffer`; its size in bytes.
@@ -105,9 +142,21 @@ pub fn set_registers(tid: i32, registers: &RawRegisters) -> Result<()> {
 /// # Errors
 /// `ESRCH` where it is gone or not stopped.
 pub fn xstate(tid: i32, buffer: &mut [u8]) -> Result<usize> {
-    let mut io = libc::iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: buffer.len() };
-    call("PTRACE_GETREGSET", libc::PTRACE_GETREGSET, tid, NT_X86_XSTATE, &raw mut io as usize)?;
-    assert!(io.iov_len <= buffer.len(), "the kernel never writes past the length it was given");
+    let mut io = libc::iovec {
+        iov_base: buffer.as_mut_ptr().cast(),
+        iov_len: buffer.len(),
+    };
+    call(
+        "PTRACE_GETREGSET",
+        libc::PTRACE_GETREGSET,
+        tid,
+        NT_X86_XSTATE,
+        &raw mut io as usize,
+    )?;
+    assert!(
+        io.iov_len <= buffer.len(),
+        "the kernel never writes past the length it was given"
+    );
     Ok(io.iov_len)
 }
 
@@ -116,8 +165,18 @@ pub fn xstate(tid: i32, buffer: &mut [u8]) -> Result<usize> {
 /// # Errors
 /// `EINVAL` where the bytes come from a processor with other features.
 pub fn set_xstate(tid: i32, bytes: &[u8]) -> Result<()> {
-    let mut io = libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() };
-    call("PTRACE_SETREGSET", libc::PTRACE_SETREGSET, tid, NT_X86_XSTATE, &raw mut io as usize).map(drop)
+    let mut io = libc::iovec {
+        iov_base: bytes.as_ptr().cast_mut().cast(),
+        iov_len: bytes.len(),
+    };
+    call(
+        "PTRACE_SETREGSET",
+        libc::PTRACE_SETREGSET,
+        tid,
+        NT_X86_XSTATE,
+        &raw mut io as usize,
+    )
+    .map(drop)
 }
 
 /// Blocked signals; inside `ppoll`, `sigsuspend` and their like the saved mask.
@@ -126,7 +185,13 @@ pub fn set_xstate(tid: i32, bytes: &[u8]) -> Result<()> {
 /// `ESRCH` where it is gone or not stopped.
 pub fn signal_mask(tid: i32) -> Result<u64> {
     let mut mask = 0u64;
-    call("PTRACE_GETSIGMASK", PTRACE_GETSIGMASK, tid, size_of::<u64>(), &raw mut mask as usize)?;
+    call(
+        "PTRACE_GETSIGMASK",
+        PTRACE_GETSIGMASK,
+        tid,
+        size_of::<u64>(),
+        &raw mut mask as usize,
+    )?;
     Ok(mask)
 }
 
@@ -135,7 +200,14 @@ pub fn signal_mask(tid: i32) -> Result<u64> {
 /// # Errors
 /// `ESRCH` where it is gone or not stopped.
 pub fn set_signal_mask(tid: i32, mask: u64) -> Result<()> {
-    call("PTRACE_SETSIGMASK", PTRACE_SETSIGMASK, tid, size_of::<u64>(), &raw const mask as usize).map(drop)
+    call(
+        "PTRACE_SETSIGMASK",
+        PTRACE_SETSIGMASK,
+        tid,
+        size_of::<u64>(),
+        &raw const mask as usize,
+    )
+    .map(drop)
 }
 
 /// Queued signals without taking them: the thread's own, or those of its process.
@@ -153,8 +225,11 @@ pub fn peek_signals(tid: i32, of_process: bool) -> Result<Vec<[u8; 128]>> {
     let mut all = Vec::new();
     loop {
         let mut chunk = [[0u8; 128]; CHUNK];
-        let arguments =
-            Arguments { offset: all.len() as u64, flags: u32::from(of_process), count: i32::try_from(CHUNK).expect("small") };
+        let arguments = Arguments {
+            offset: all.len() as u64,
+            flags: u32::from(of_process),
+            count: i32::try_from(CHUNK).expect("small"),
+        };
         let count = call(
             "PTRACE_PEEKSIGINFO",
             PTRACE_PEEKSIGINFO,
@@ -202,7 +277,13 @@ pub fn rseq(tid: i32) -> Result<(u64, u32, u32)> {
 /// `ESRCH` where it is gone or not stopped.
 pub fn event_message(tid: i32) -> Result<u64> {
     let mut message: libc::c_ulong = 0;
-    call("PTRACE_GETEVENTMSG", libc::PTRACE_GETEVENTMSG, tid, 0, &raw mut message as usize)?;
+    call(
+        "PTRACE_GETEVENTMSG",
+        libc::PTRACE_GETEVENTMSG,
+        tid,
+        0,
+        &raw mut message as usize,
+    )?;
     Ok(message)
 }
 
@@ -235,14 +316,21 @@ pub fn wait(tid: i32, block: bool) -> Result<Option<(i32, Waited)>> {
         got if got > 0 => Ok(Some((got, decode(status)))),
         _ => {
             let error = SysError::last("waitpid", tid);
-            if error.errno == libc::EINTR { Ok(None) } else { Err(error) }
+            if error.errno == libc::EINTR {
+                Ok(None)
+            } else {
+                Err(error)
+            }
         }
     }
 }
 
 fn decode(status: i32) -> Waited {
     if libc::WIFSTOPPED(status) {
-        Waited::Stopped { event: status >> 16, signal: libc::WSTOPSIG(status) }
+        Waited::Stopped {
+            event: status >> 16,
+            signal: libc::WSTOPSIG(status),
+        }
     } else if libc::WIFSIGNALED(status) {
         Waited::Gone(128 + libc::WTERMSIG(status))
     } else {
@@ -256,7 +344,11 @@ fn decode(status: i32) -> Waited {
 /// `ESRCH` where it is gone.
 pub fn kill(pid: i32, signal: i32) -> Result<()> {
     // SAFETY: plain numbers.
-    if unsafe { libc::kill(pid, signal) } < 0 { Err(SysError::last("kill", pid)) } else { Ok(()) }
+    if unsafe { libc::kill(pid, signal) } < 0 {
+        Err(SysError::last("kill", pid))
+    } else {
+        Ok(())
+    }
 }
 
 /// `get_robust_list(2)` of any task.
@@ -267,7 +359,11 @@ pub fn robust_list(tid: i32) -> Result<(u64, u64)> {
     let (mut head, mut len) = (0u64, 0u64);
     // SAFETY: both pointers are to live words that the call writes.
     let result = unsafe { libc::syscall(libc::SYS_get_robust_list, tid, &raw mut head, &raw mut len) };
-    if result < 0 { Err(SysError::last("get_robust_list", tid)) } else { Ok((head, len)) }
+    if result < 0 {
+        Err(SysError::last("get_robust_list", tid))
+    } else {
+        Ok((head, len))
+    }
 }
 
 /// How two descriptors compare: `Ok(true)` where both are one open file description.
@@ -277,8 +373,21 @@ pub fn robust_list(tid: i32) -> Result<(u64, u64)> {
 pub fn same_file(pid: i32, fd: u32, other_pid: i32, other_fd: u32) -> Result<bool> {
     const KCMP_FILE: i32 = 0;
     // SAFETY: plain numbers.
-    let result = unsafe { libc::syscall(libc::SYS_kcmp, pid, other_pid, KCMP_FILE, u64::from(fd), u64::from(other_fd)) };
-    if result < 0 { Err(SysError::last("kcmp", format!("{pid}:{fd} {other_pid}:{other_fd}"))) } else { Ok(result == 0) }
+    let result = unsafe {
+        libc::syscall(
+            libc::SYS_kcmp,
+            pid,
+            other_pid,
+            KCMP_FILE,
+            u64::from(fd),
+            u64::from(other_fd),
+        )
+    };
+    if result < 0 {
+        Err(SysError::last("kcmp", format!("{pid}:{fd} {other_pid}:{other_fd}")))
+    } else {
+        Ok(result == 0)
+    }
 }
 
 /// Which resource two tasks are asked to share.
@@ -298,7 +407,11 @@ pub enum Resource {
 pub fn shares(pid: i32, other: i32, resource: Resource) -> Result<bool> {
     // SAFETY: plain numbers.
     let result = unsafe { libc::syscall(libc::SYS_kcmp, pid, other, resource as i32, 0u64, 0u64) };
-    if result < 0 { Err(SysError::last("kcmp", format!("{pid} {other}"))) } else { Ok(result == 0) }
+    if result < 0 {
+        Err(SysError::last("kcmp", format!("{pid} {other}")))
+    } else {
+        Ok(result == 0)
+    }
 }
 
 /// Resumes a stopped tracee until it enters or leaves a system call (needs [`OPTIONS`]).

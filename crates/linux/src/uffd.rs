@@ -23,10 +23,18 @@ pub const CREATE_FLAGS: u64 = 0o2_000_000 | 0o4000 | 1;
 /// # Errors
 /// `EINVAL` before kernel 6.7.
 pub fn enable(uffd: BorrowedFd<'_>) -> Result<()> {
-    let mut api = uffdio_api { api: UFFD_API, features: FEATURES, ioctls: 0 };
+    let mut api = uffdio_api {
+        api: UFFD_API,
+        features: FEATURES,
+        ioctls: 0,
+    };
     // SAFETY: `api` is a live uffdio_api; the kernel reads and writes just that struct.
     let result = unsafe { libc::ioctl(uffd.as_raw_fd(), UFFDIO_API, &raw mut api) };
-    if result < 0 { Err(SysError::last("UFFDIO_API", "userfaultfd")) } else { Ok(()) }
+    if result < 0 {
+        Err(SysError::last("UFFDIO_API", "userfaultfd"))
+    } else {
+        Ok(())
+    }
 }
 
 /// Registers `[start, end)` for write tracking.
@@ -35,11 +43,21 @@ pub fn enable(uffd: BorrowedFd<'_>) -> Result<()> {
 /// `EINVAL` for a mapping that cannot be tracked (`MAP_DROPPABLE`, `[vdso]`), `EBUSY` where another userfaultfd has it,
 /// `ENOENT`/`ENOMEM` where nothing is mapped or the process is gone (`ESRCH`).
 pub fn register(uffd: BorrowedFd<'_>, start: u64, end: u64) -> Result<()> {
-    let mut argument =
-        uffdio_register { range: uffdio_range { start, len: end - start }, mode: MODE_WP, ioctls: 0 };
+    let mut argument = uffdio_register {
+        range: uffdio_range {
+            start,
+            len: end - start,
+        },
+        mode: MODE_WP,
+        ioctls: 0,
+    };
     // SAFETY: `argument` is a live uffdio_register; the kernel reads and writes just that struct.
     let result = unsafe { libc::ioctl(uffd.as_raw_fd(), UFFDIO_REGISTER, &raw mut argument) };
-    if result < 0 { Err(SysError::last("UFFDIO_REGISTER", format!("{start:x}-{end:x}"))) } else { Ok(()) }
+    if result < 0 {
+        Err(SysError::last("UFFDIO_REGISTER", format!("{start:x}-{end:x}")))
+    } else {
+        Ok(())
+    }
 }
 
 /// Takes `[start, end)` out of tracking.
@@ -47,8 +65,15 @@ pub fn register(uffd: BorrowedFd<'_>, start: u64, end: u64) -> Result<()> {
 /// # Errors
 /// `EINVAL` where it is not mapped.
 pub fn unregister(uffd: BorrowedFd<'_>, start: u64, end: u64) -> Result<()> {
-    let mut argument = uffdio_range { start, len: end - start };
+    let mut argument = uffdio_range {
+        start,
+        len: end - start,
+    };
     // SAFETY: `argument` is a live uffdio_range; the kernel reads just that struct.
     let result = unsafe { libc::ioctl(uffd.as_raw_fd(), UFFDIO_UNREGISTER, &raw mut argument) };
-    if result < 0 { Err(SysError::last("UFFDIO_UNREGISTER", format!("{start:x}-{end:x}"))) } else { Ok(()) }
+    if result < 0 {
+        Err(SysError::last("UFFDIO_UNREGISTER", format!("{start:x}-{end:x}")))
+    } else {
+        Ok(())
+    }
 }

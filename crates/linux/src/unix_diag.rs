@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::os::fd::{AsRawFd, OwnedFd};
 
-use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType, RecvFlags, netlink};
+use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, netlink};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
 use crate::error::{Result, SysError};
@@ -113,7 +113,13 @@ fn parse(mut bytes: &[u8], found: &mut BTreeMap<u64, UnixSocket>) -> Result<bool
         }
         match half(bytes, 4) {
             NLMSG_DONE => return Ok(true),
-            NLMSG_ERROR => return Err(SysError::new("sock_diag", "unix", 0i32.wrapping_sub(word(bytes, 16).cast_signed()))),
+            NLMSG_ERROR => {
+                return Err(SysError::new(
+                    "sock_diag",
+                    "unix",
+                    0i32.wrapping_sub(word(bytes, 16).cast_signed()),
+                ));
+            }
             _ if length >= 32 => {
                 let (inode, socket) = parse_socket(&bytes[16..length]);
                 found.insert(inode, socket);
@@ -127,7 +133,10 @@ fn parse(mut bytes: &[u8], found: &mut BTreeMap<u64, UnixSocket>) -> Result<bool
 
 fn parse_socket(message: &[u8]) -> (u64, UnixSocket) {
     const LISTEN: u8 = 10;
-    let mut socket = UnixSocket { listening: message[2] == LISTEN, ..UnixSocket::default() };
+    let mut socket = UnixSocket {
+        listening: message[2] == LISTEN,
+        ..UnixSocket::default()
+    };
     let mut attributes = &message[16..];
     while attributes.len() >= 4 {
         let length = usize::from(half(attributes, 0)).max(4);
@@ -151,6 +160,7 @@ fn parse_socket(message: &[u8]) -> (u64, UnixSocket) {
 pub fn peek(socket: std::os::fd::BorrowedFd<'_>, stream: bool) -> Result<Option<Vec<Vec<u8>>>> {
     let error = |call| SysError::last(call, socket.as_raw_fd());
     let set = |value: i32| {
+        let size = libc::socklen_t::try_from(size_of::<i32>()).expect("an int is four bytes");
         // SAFETY: the option value is a live int of the size stated.
         let result = unsafe {
             libc::setsockopt(
@@ -158,7 +168,7 @@ pub fn peek(socket: std::os::fd::BorrowedFd<'_>, stream: bool) -> Result<Option<
                 libc::SOL_SOCKET,
                 libc::SO_PEEK_OFF,
                 (&raw const value).cast(),
-                size_of::<i32>() as u32,
+                size,
             )
         };
         if result < 0 { Err(error("SO_PEEK_OFF")) } else { Ok(()) }
@@ -173,7 +183,10 @@ fn peek_all(socket: std::os::fd::BorrowedFd<'_>, stream: bool) -> Result<Option<
     let mut all: Vec<Vec<u8>> = Vec::new();
     let mut buffer = vec![0u8; 1 << 18];
     loop {
-        let mut io = libc::iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: buffer.len() };
+        let mut io = libc::iovec {
+            iov_base: buffer.as_mut_ptr().cast(),
+            iov_len: buffer.len(),
+        };
         // SAFETY: msghdr is plain data for which all-zero is valid.
         let mut header: libc::msghdr = unsafe { std::mem::zeroed() };
         header.msg_iov = &raw mut io;
@@ -182,7 +195,11 @@ fn peek_all(socket: std::os::fd::BorrowedFd<'_>, stream: bool) -> Result<Option<
         let got = unsafe { libc::recvmsg(socket.as_raw_fd(), &raw mut header, libc::MSG_PEEK | libc::MSG_DONTWAIT) };
         if got < 0 {
             let error = SysError::last("recvmsg", socket.as_raw_fd());
-            return if error.errno == libc::EAGAIN { Ok(Some(all)) } else { Err(error) };
+            return if error.errno == libc::EAGAIN {
+                Ok(Some(all))
+            } else {
+                Err(error)
+            };
         }
         if header.msg_flags & libc::MSG_CTRUNC != 0 {
             return Ok(None);
@@ -240,5 +257,8 @@ pub fn domain_and_type(socket: std::os::fd::BorrowedFd<'_>) -> Result<(i32, i32)
         .map_err(|e| SysError::rustix("SO_DOMAIN", socket.as_raw_fd(), e))?;
     let kind =
         rustix::net::sockopt::socket_type(socket).map_err(|e| SysError::rustix("SO_TYPE", socket.as_raw_fd(), e))?;
-    Ok((i32::from(domain.as_raw()), i32::try_from(kind.as_raw()).expect("a small number")))
+    Ok((
+        i32::from(domain.as_raw()),
+        i32::try_from(kind.as_raw()).expect("a small number"),
+    ))
 }

@@ -149,7 +149,9 @@ fn give_birth(
 }
 
 fn duplicate(fd: &OwnedFd) -> Result<OwnedFd, SandboxError> {
-    fd.try_clone().map_err(|e| SysError::io("dup", "a mount", &e)).step("keep the root")
+    fd.try_clone()
+        .map_err(|e| SysError::io("dup", "a mount", &e))
+        .step("keep the root")
 }
 
 fn make_root(lowers: &[OwnedFd], dirs: &Dirs) -> Result<OwnedFd, SandboxError> {

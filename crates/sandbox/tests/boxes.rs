@@ -1,13 +1,13 @@
 //! Real boxes on this machine: commands, streams, users, terminals, the end. They need root; each test has a directory and
 //! an id range of its own, and ends by checking that nothing of its box is left.
 
-mod common;
+mod fixture;
 
 use std::fs::File;
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 
-use common::{Box, spec};
+use fixture::{Box, spec};
 use sandbox::{ExecRequest, ExitStatus, Image, Sandbox, SandboxError, Stdio, Streams};
 
 const OK: ExitStatus = ExitStatus::Code(0);
@@ -185,7 +185,7 @@ fn a_terminal_is_the_boxes_own_and_controls() {
         ..ExecRequest::new(["bash", "--norc", "-i"])
     };
     let started = a_box.sandbox.exec(&request).expect("start bash");
-    let mut typist = common::Typist::new(started.streams);
+    let mut typist = fixture::Typist::new(started.streams);
     typist.type_and_wait("PS1=REA''DY\r", "READY");
     typist.type_and_wait("python3 /tmp/job.py\r", "started\r\n");
     typist.type_and_wait("once\r", "got once\r\n");
@@ -341,10 +341,10 @@ fn a_failed_birth_leaves_nothing() {
         inside: "/data".to_owned(),
         read_only: true,
     });
-    let dirs = sandbox::Dirs::new(common::directory(&spec.id));
+    let dirs = sandbox::Dirs::new(fixture::directory(&spec.id));
     let error = Sandbox::spawn(&spec, &dirs).expect_err("the volume is not there");
     assert!(error.to_string().contains("/no/such/path"), "{error}");
-    common::check_nothing_left(&spec, &dirs);
+    fixture::check_nothing_left(&spec, &dirs);
 
     // The volume's target is a file of the image: PID 1 itself fails, in the middle of building.
     spec.volumes[0] = sandbox::Volume {
@@ -366,7 +366,7 @@ fn a_failed_birth_leaves_nothing() {
     spec.volumes.clear();
     spec.image = Image::Directory("/no/such/image".into());
     assert!(matches!(Sandbox::spawn(&spec, &dirs), Err(SandboxError::Image { .. })));
-    common::check_nothing_left(&spec, &dirs);
+    fixture::check_nothing_left(&spec, &dirs);
     std::fs::remove_dir_all(&dirs.base).expect("remove the test directory");
 }
 

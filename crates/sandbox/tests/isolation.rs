@@ -1,12 +1,12 @@
 //! Real boxes on this machine: what a box sees, may do and may use. They need root, as `boxes`.
 
-mod common;
+mod fixture;
 
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::process::Command;
 
-use common::{Box, spec};
+use fixture::{Box, spec};
 use sandbox::{ExecRequest, ExitStatus, Image, Limits, Mechanism, Volume};
 
 const OK: ExitStatus = ExitStatus::Code(0);
@@ -242,7 +242,7 @@ fn limits_hold() {
     let started = a_box.sandbox.exec(&request).expect("start");
     assert_eq!(a_box.status_of(started.pid_inside), OK);
     a_box.sandbox.kill_all().expect("end the sleepers");
-    assert_eq!(common::output(started).trim(), "19 Resource temporarily unavailable");
+    assert_eq!(fixture::output(started).trim(), "19 Resource temporarily unavailable");
     if held.cpu != Mechanism::NotHeld {
         let spin = "import time\nw = time.monotonic(); c = time.process_time()\nwhile time.monotonic() - w < 1: pass\n\
                     print(time.process_time() - c)";
@@ -259,7 +259,7 @@ fn limits_hold() {
 
 #[test]
 fn volumes_have_sane_owners() {
-    let host = common::directory(&format!("volume-{}", std::process::id()));
+    let host = fixture::directory(&format!("volume-{}", std::process::id()));
     std::fs::write(host.join("given"), "from the host").expect("write");
     let mut spec = spec("volumes");
     let volume = |inside: &str, read_only| Volume {
@@ -337,7 +337,7 @@ fn small_root(at: &Path) {
 
 #[test]
 fn a_directory_is_an_image() {
-    let root = common::directory(&format!("image-{}", std::process::id()));
+    let root = fixture::directory(&format!("image-{}", std::process::id()));
     small_root(&root);
     let a_box = Box::from(sandbox::Spec {
         image: Image::Directory(root.clone()),

@@ -1,6 +1,8 @@
 //! Why a sandbox did not do what was asked. A variant exists because a caller acts on it; [`Kind`] is the contract,
 //! the text is free.
 
+use std::fmt;
+
 use engine::EngineError;
 use files::FilesError;
 use image::ExecId;
@@ -161,6 +163,11 @@ pub enum TimelineError {
 }
 
 impl TimelineError {
+    /// What the kernel said where a caller prepared something for a box: which call, on what.
+    pub fn io(call: &'static str, object: impl fmt::Display, error: &std::io::Error) -> Self {
+        Self::Kernel(linux::SysError::io(call, object, error))
+    }
+
     /// What a caller should do.
     pub fn kind(&self) -> Kind {
         match self {

@@ -33,7 +33,11 @@ use std::sync::{Arc, Mutex, mpsc};
 use image::{SandboxId, Tenant};
 
 pub use command::{Command, Outcome, Request};
+/// How processes are captured; part of a [`CreateSpec`].
+pub use engine::{Config as EngineConfig, DirtySource};
 pub use error::{Kind, TimelineError};
+/// Where the directories of [`Surroundings`] can be.
+pub use files::Volume;
 pub use handle::{BoxState, Handle, Summary};
 pub use output::{ExecEvent, ExecState, Follower, Position, Stream};
 pub use queue::{QUEUE_MAX, Reply};

@@ -16,7 +16,7 @@ use crate::fault::Faults;
 use crate::freeze::{Live, Stopped};
 use crate::plan::fds::{FdPlan, Origin, TablePlan};
 use crate::remote::{self, Batch};
-use crate::tracee::LiveProcess;
+use crate::tracee::{LiveProcess, Space};
 
 /// What a step needs.
 #[derive(Debug)]
@@ -28,6 +28,8 @@ pub(crate) struct Scene<'a> {
     pub(crate) plan: &'a FdPlan,
     pub(crate) faults: &'a Faults,
     pub(crate) cache: &'a mut Cache,
+    /// Shared memory objects of the target, by index.
+    pub(crate) shared: &'a BTreeMap<u32, File>,
 }
 
 /// Puts all descriptor tables and what they refer to where the target has them.
@@ -39,7 +41,7 @@ pub(crate) fn apply(scene: &mut Scene<'_>) -> Result<(), EngineError> {
     forget_watches(scene, &by_pid)?;
     let made = make(scene, &by_pid)?;
     // Everything that must travel is duplicated before the first table changes.
-    let mut parcels: Vec<(i32, &TablePlan, Vec<(ObjectIndex, OwnedFd)>)> = Vec::new();
+    let mut parcels = Vec::new();
     for (pid, table) in &scene.plan.tables {
         let host_pid = by_pid[pid];
         parcels.push((host_pid, table, parcel(scene, &by_pid, *pid, table, &made)?));
@@ -49,6 +51,7 @@ pub(crate) fn apply(scene: &mut Scene<'_>) -> Result<(), EngineError> {
         set_table(scene, host_pid, table, parcel)?;
     }
     states(scene, &by_pid)?;
+    shutdowns(scene, &by_pid)?;
     watches(scene, &by_pid)
 }
 
@@ -67,7 +70,9 @@ pub(crate) fn follow_names(live: &Live, now: &Processes, target: &Processes, pla
 
 /// The process of the present and slot that hold object `object` of `all`.
 fn holder(all: &Processes, object: ObjectIndex) -> Option<(u32, u32)> {
-    all.processes.iter().find_map(|(pid, p)| p.slots.iter().find(|s| s.object == object).map(|s| (*pid, s.number)))
+    all.processes
+        .iter()
+        .find_map(|(pid, p)| p.slots.iter().find(|s| s.object == object).map(|s| (*pid, s.number)))
 }
 
 fn duplicate(live: &Live, by_pid: &BTreeMap<u32, i32>, (pid, fd): (u32, u32)) -> Result<OwnedFd, EngineError> {
@@ -80,16 +85,29 @@ fn forget_watches(scene: &mut Scene<'_>, by_pid: &BTreeMap<u32, i32>) -> Result<
         return Ok(());
     }
     for (wanted, origin) in scene.target.objects.iter().zip(&scene.plan.origins) {
-        let (Kind::Epoll { watches: wanted }, Origin::Kept(kept)) = (&wanted.kind, origin) else { continue };
-        let Kind::Epoll { watches: present } = &scene.now.objects[*kept as usize].kind else { continue };
-        let gone: Vec<Watch> = present.iter().filter(|p| !wanted.iter().any(|w| w.fd == p.fd)).copied().collect();
-        let Some((pid, fd)) = holder(scene.now, *kept).filter(|_| !gone.is_empty()) else { continue };
+        let (Kind::Epoll { watches: wanted }, Origin::Kept(kept)) = (&wanted.kind, origin) else {
+            continue;
+        };
+        let Kind::Epoll { watches: present } = &scene.now.objects[*kept as usize].kind else {
+            continue;
+        };
+        let gone: Vec<Watch> = present
+            .iter()
+            .filter(|p| !wanted.iter().any(|w| w.fd == p.fd))
+            .copied()
+            .collect();
+        let Some((pid, fd)) = holder(scene.now, *kept).filter(|_| !gone.is_empty()) else {
+            continue;
+        };
         let process = &scene.live[&by_pid[&pid]];
         let space = process.space.as_ref().expect("observed before");
         let thread = crate::capture::any_thread(process, scene.stopped)?;
         let mut batch = Batch::new(&space.annex);
         for watch in gone {
-            batch.call(libc::SYS_epoll_ctl, [fd.into(), libc::EPOLL_CTL_DEL as u64, watch.fd.into(), 0, 0, 0]);
+            batch.call(
+                libc::SYS_epoll_ctl,
+                [fd.into(), libc::EPOLL_CTL_DEL as u64, watch.fd.into(), 0, 0, 0],
+            );
         }
         remote::run(&space.annex, thread, &batch)?;
     }
@@ -106,13 +124,19 @@ fn make(scene: &Scene<'_>, by_pid: &BTreeMap<u32, i32>) -> Result<BTreeMap<Objec
         if *origin != Origin::Made {
             continue;
         }
-        let Some((pid, _)) = holder(scene.target, index) else { continue };
+        let Some((pid, _)) = holder(scene.target, index) else {
+            continue;
+        };
         let process = &scene.live[&by_pid[&pid]];
         let fd = match &object.kind {
             Kind::Pipe { pipe } => pipe_end(scene, by_pid, process, *pipe, object.flags, &mut pipes)?,
             Kind::Socket { number, socket } => socket_end(scene, *number, *socket, &mut pairs)?,
-            Kind::File { path, ghost: Some(ghost), .. } => super::nameless::file(process, path, *ghost, object.flags, &mut ghosts)?,
-            _ => make_one(scene, by_pid, process, object)?,
+            Kind::File {
+                path,
+                ghost: Some(ghost),
+                ..
+            } => super::nameless::file(process, path, *ghost, object.flags, &mut ghosts)?,
+            _ => make_one(scene, process, object)?,
         };
         made.insert(index, fd);
     }
@@ -137,37 +161,28 @@ fn made_error(what: &'static str) -> impl FnOnce(rustix::io::Errno) -> EngineErr
     move |e| SysError::rustix(what, "a descriptor", e).into()
 }
 
-fn make_one(
-    scene: &Scene<'_>,
-    by_pid: &BTreeMap<u32, i32>,
-    process: &LiveProcess,
-    object: &Object,
-) -> Result<OwnedFd, EngineError> {
+fn make_one(scene: &Scene<'_>, process: &LiveProcess, object: &Object) -> Result<OwnedFd, EngineError> {
     match &object.kind {
         Kind::File { path, .. } | Kind::Device { path, .. } | Kind::Terminal { path, .. } => {
             open_inside(process, path, open_flags(object.flags))
         }
         Kind::Memory { object: shared, .. } => {
-            let inode = scene.target.shared[*shared as usize].inode;
-            let other = scene.now.objects.iter().position(|o| match &o.kind {
-                Kind::Memory { object, .. } => scene.now.shared[*object as usize].inode == inode,
-                _ => false,
-            });
-            let at = other.and_then(|at| holder(scene.now, u32::try_from(at).ok()?));
-            let at = at.ok_or_else(|| EngineError::Torn("a memory file is mapped but open nowhere".to_owned()))?;
-            let fd = duplicate(scene.live, by_pid, at)?;
-            descriptor::reopen(fd.as_fd(), open_flags(object.flags)).map_err(Into::into)
+            let file = &scene.shared[shared];
+            descriptor::reopen(file.as_fd(), open_flags(object.flags)).map_err(Into::into)
         }
         Kind::Event { semaphore, .. } => {
             use rustix::event::{EventfdFlags, eventfd};
-            let flags = if *semaphore { EventfdFlags::SEMAPHORE } else { EventfdFlags::empty() };
+            let flags = if *semaphore {
+                EventfdFlags::SEMAPHORE
+            } else {
+                EventfdFlags::empty()
+            };
             eventfd(0, flags | EventfdFlags::CLOEXEC).map_err(made_error("eventfd2"))
         }
         Kind::Timer { clock, .. } => Ok(descriptor::timerfd(*clock)?),
         Kind::Signal { mask } => Ok(descriptor::signalfd(None, *mask)?.expect("a new descriptor where none was given")),
-        Kind::Epoll { .. } => {
-            rustix::event::epoll::create(rustix::event::epoll::CreateFlags::CLOEXEC).map_err(made_error("epoll_create1"))
-        }
+        Kind::Epoll { .. } => rustix::event::epoll::create(rustix::event::epoll::CreateFlags::CLOEXEC)
+            .map_err(made_error("epoll_create1")),
         Kind::Pipe { .. } | Kind::Socket { .. } => unreachable!("made by their own functions"),
     }
 }
@@ -201,9 +216,9 @@ fn pipe_end(
     }
     let (reader, writer) = match pipes.entry(pipe) {
         std::collections::btree_map::Entry::Occupied(entry) => entry.into_mut(),
-        std::collections::btree_map::Entry::Vacant(entry) => entry.insert(
-            rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).map_err(made_error("pipe2"))?,
-        ),
+        std::collections::btree_map::Entry::Vacant(entry) => {
+            entry.insert(rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).map_err(made_error("pipe2"))?)
+        }
     };
     let end = if flags.contains(OFlags::WRONLY) { writer } else { reader };
     end.try_clone().map_err(|e| SysError::io("dup", "a pipe", &e).into())
@@ -220,7 +235,16 @@ fn socket_end(
     }
     let wanted = &scene.target.sockets[socket as usize];
     let (ours, theirs) = descriptor::unix_pair(wanted.kind)?;
-    pairs.insert(wanted.peer, theirs);
+    if wanted.peer == 0 {
+        for message in &wanted.queue {
+            unix_diag::send(theirs.as_fd(), message, wanted.kind == libc::SOCK_STREAM)?;
+        }
+        if wanted.reset {
+            unix_diag::send(ours.as_fd(), b"x", false)?;
+        }
+    } else {
+        pairs.insert(wanted.peer, theirs);
+    }
     Ok(ours)
 }
 
@@ -243,7 +267,9 @@ fn parcel(
                 let at = own.map(|s| (pid, s.number)).or_else(|| holder(scene.now, *kept));
                 duplicate(scene.live, by_pid, at.expect("an object of the present has a holder"))?
             }
-            Origin::Made => made[object].try_clone().map_err(|e| SysError::io("dup", "a descriptor", &e))?,
+            Origin::Made => made[object]
+                .try_clone()
+                .map_err(|e| SysError::io("dup", "a descriptor", &e))?,
         };
         parcel.push((*object, fd));
     }
@@ -264,11 +290,16 @@ fn set_table(
     let space = process.space.as_ref().expect("observed before");
     let thread = crate::capture::any_thread(process, scene.stopped)?;
     let mut temporary: BTreeMap<ObjectIndex, u32> = BTreeMap::new();
-    let slots = |all: &Processes| all.processes.get(&process.pid).and_then(|p| p.slots.last()).map_or(0, |s| s.number);
+    let slots = |all: &Processes| {
+        all.processes
+            .get(&process.pid)
+            .and_then(|p| p.slots.last())
+            .map_or(0, |s| s.number)
+    };
     let base = slots(scene.now).max(slots(scene.target)) + 1;
     for chunk in parcel.chunks(128) {
         let fds: Vec<BorrowedFd<'_>> = chunk.iter().map(|(_, fd)| fd.as_fd()).collect();
-        let received = hand_over(process, thread, &fds)?;
+        let received = hand_over(space, &process.pidfd, thread, &fds)?;
         let mut batch = Batch::new(&space.annex);
         let moved: Vec<usize> = received
             .iter()
@@ -291,7 +322,10 @@ fn set_table(
     let mut checks = Vec::new();
     for (number, object, cloexec) in &table.place {
         let flags = if *cloexec { libc::O_CLOEXEC as u64 } else { 0 };
-        checks.push(batch.call(libc::SYS_dup3, [temporary[object].into(), (*number).into(), flags, 0, 0, 0]));
+        checks.push(batch.call(
+            libc::SYS_dup3,
+            [temporary[object].into(), (*number).into(), flags, 0, 0, 0],
+        ));
     }
     for fd in temporary.values().chain(&table.close) {
         checks.push(batch.call(libc::SYS_close, [(*fd).into(), 0, 0, 0, 0, 0]));
@@ -312,21 +346,25 @@ fn set_table(
 }
 
 /// Sends descriptors into a stopped process; their numbers there.
-fn hand_over(
-    process: &LiveProcess,
+pub(crate) fn hand_over(
+    space: &Space,
+    pidfd: &linux::pidfd::Pidfd,
     thread: &mut crate::tracee::StoppedThread,
     fds: &[BorrowedFd<'_>],
 ) -> Result<Vec<u32>, EngineError> {
-    let space = process.space.as_ref().expect("observed before");
+    let pid = thread.host_pid;
     let mut batch = Batch::new(&space.annex);
     let room = batch.room(8);
     let kind = (libc::SOCK_DGRAM | libc::SOCK_CLOEXEC) as u64;
-    let pair = batch.call(libc::SYS_socketpair, [libc::AF_UNIX as u64, kind, 0, room.address, 0, 0]);
-    remote::run(&space.annex, thread, &batch)?.expect(pair, "socketpair", process.pid)?;
+    let pair = batch.call(
+        libc::SYS_socketpair,
+        [libc::AF_UNIX as u64, kind, 0, room.address, 0, 0],
+    );
+    remote::run(&space.annex, thread, &batch)?.expect(pair, "socketpair", pid)?;
     let numbers = remote::answer(&space.annex, room);
     let end = |at: usize| u32::from_ne_bytes(numbers[at..at + 4].try_into().expect("four bytes"));
     let (ours, theirs) = (end(0), end(4));
-    let socket = process.pidfd.duplicate(ours)?;
+    let socket = pidfd.duplicate(ours)?;
     descriptor::send(socket.as_fd(), fds)?;
     drop(socket);
     let mut batch = Batch::new(&space.annex);
@@ -335,19 +373,30 @@ fn hand_over(
     let vector = batch.room(16);
     let control = batch.room(control_size.next_multiple_of(8));
     let header = batch.room(56);
-    let words = [data.address, 1].iter().flat_map(|w: &u64| w.to_ne_bytes()).collect::<Vec<u8>>();
-    remote::put(&space.annex, vector, &words);
-    let words: Vec<u8> = [0, 0, vector.address, 1, control.address, control_size.next_multiple_of(8) as u64, 0]
+    let words = [data.address, 1]
         .iter()
         .flat_map(|w: &u64| w.to_ne_bytes())
-        .collect();
+        .collect::<Vec<u8>>();
+    remote::put(&space.annex, vector, &words);
+    let words: Vec<u8> = [
+        0,
+        0,
+        vector.address,
+        1,
+        control.address,
+        control_size.next_multiple_of(8) as u64,
+        0,
+    ]
+    .iter()
+    .flat_map(|w: &u64| w.to_ne_bytes())
+    .collect();
     remote::put(&space.annex, header, &words);
     let flags = (libc::MSG_CMSG_CLOEXEC | libc::MSG_DONTWAIT) as u64;
     let receive = batch.call(libc::SYS_recvmsg, [theirs.into(), header.address, flags, 0, 0, 0]);
     for fd in [ours, theirs] {
         batch.call(libc::SYS_close, [fd.into(), 0, 0, 0, 0, 0]);
     }
-    remote::run(&space.annex, thread, &batch)?.expect(receive, "recvmsg", process.pid)?;
+    remote::run(&space.annex, thread, &batch)?.expect(receive, "recvmsg", pid)?;
     let bytes = remote::answer(&space.annex, control);
     let received: Vec<u32> = bytes[16..control_size]
         .chunks_exact(4)
@@ -367,10 +416,29 @@ fn states(scene: &mut Scene<'_>, by_pid: &BTreeMap<u32, i32>) -> Result<(), Engi
         if !state_differs(scene, present, wanted) {
             continue;
         }
-        let Some(at) = holder(scene.target, u32::try_from(index).expect("an index")) else { continue };
+        let Some(at) = holder(scene.target, u32::try_from(index).expect("an index")) else {
+            continue;
+        };
         let fd = duplicate(scene.live, by_pid, at)?;
         flags(scene.faults, fd.as_fd(), present, wanted)?;
         state(scene, by_pid, &fd, wanted, at)?;
+    }
+    Ok(())
+}
+
+/// Ways that were shut down, once every queue is filled.
+fn shutdowns(scene: &Scene<'_>, by_pid: &BTreeMap<u32, i32>) -> Result<(), EngineError> {
+    for (index, object) in (0..).zip(&scene.target.objects) {
+        let Kind::Socket { socket, .. } = object.kind else {
+            continue;
+        };
+        let wanted = &scene.target.sockets[socket as usize];
+        if wanted.outside || wanted.shutdown == 0 || wanted.peer == 0 || scene.faults.skips("sockets") {
+            continue;
+        }
+        if let Some(at) = holder(scene.target, index) {
+            descriptor::shut_down(duplicate(scene.live, by_pid, at)?.as_fd(), wanted.shutdown)?;
+        }
     }
     Ok(())
 }
@@ -390,19 +458,19 @@ fn state_differs(scene: &Scene<'_>, present: Option<&Object>, wanted: &Object) -
         (Kind::Terminal { terminal: a, .. }, Kind::Terminal { terminal: b, .. }) => {
             scene.now.terminals[*a as usize] != scene.target.terminals[*b as usize]
         }
-        (Kind::File { offset: a, ghost: g, .. }, Kind::File { offset: b, .. }) => a != b || g.is_some(),
+        (
+            Kind::File {
+                offset: a, ghost: g, ..
+            },
+            Kind::File { offset: b, .. },
+        ) => a != b || g.is_some(),
         (Kind::Memory { offset: a, .. }, Kind::Memory { offset: b, .. }) => a != b,
         (Kind::Epoll { .. }, Kind::Epoll { .. }) => false,
         (a, b) => a != b,
     }
 }
 
-fn flags(
-    faults: &Faults,
-    fd: BorrowedFd<'_>,
-    present: Option<&Object>,
-    wanted: &Object,
-) -> Result<(), EngineError> {
+fn flags(faults: &Faults, fd: BorrowedFd<'_>, present: Option<&Object>, wanted: &Object) -> Result<(), EngineError> {
     if present.is_some_and(|p| p.flags == wanted.flags) || faults.skips("fd_flags") {
         return Ok(());
     }
@@ -433,18 +501,29 @@ fn state(
             fill_pipe(fd, wanted_pipe, wanted.flags)
         }
         Kind::Socket { socket, .. } if !faults.skips("sockets") => fill_socket(scene, by_pid, fd, *socket as usize),
-        Kind::Terminal { terminal, .. } if !faults.skips("terminal") => set_terminal(scene, by_pid, fd, *terminal as usize, at),
-        Kind::Event { count, semaphore } if !faults.skips("eventfd") => Ok(descriptor::set_event(fd.as_fd(), *count, *semaphore)?),
-        Kind::Timer { ticks, armed, .. } if !faults.skips("timerfd") => {
-            Ok(descriptor::set_timer(fd.as_fd(), &super::signals::itimerspec(*armed), *ticks)?)
+        Kind::Terminal { terminal, .. } if !faults.skips("terminal") => {
+            set_terminal(scene, by_pid, fd, *terminal as usize, at)
         }
-        Kind::Signal { mask } if !faults.skips("signalfd") => Ok(drop(descriptor::signalfd(Some(fd.as_fd()), *mask)?)),
+        Kind::Event { count, semaphore } if !faults.skips("eventfd") => {
+            Ok(descriptor::set_event(fd.as_fd(), *count, *semaphore)?)
+        }
+        Kind::Timer { ticks, armed, .. } if !faults.skips("timerfd") => Ok(descriptor::set_timer(
+            fd.as_fd(),
+            &super::signals::itimerspec(*armed),
+            *ticks,
+        )?),
+        Kind::Signal { mask } if !faults.skips("signalfd") => {
+            drop(descriptor::signalfd(Some(fd.as_fd()), *mask)?);
+            Ok(())
+        }
         _ => Ok(()),
     }
 }
 
 fn seek(faults: &Faults, fd: &OwnedFd, offset: i64) -> Result<(), EngineError> {
-    let Ok(offset) = u64::try_from(offset) else { return Ok(()) };
+    let Ok(offset) = u64::try_from(offset) else {
+        return Ok(());
+    };
     if faults.skips("fd_offsets") {
         return Ok(());
     }
@@ -476,14 +555,9 @@ fn fill_pipe(fd: &OwnedFd, wanted: &image::fd::Pipe, flags: u32) -> Result<(), E
     Ok(())
 }
 
-fn fill_socket(
-    scene: &Scene<'_>,
-    by_pid: &BTreeMap<u32, i32>,
-    fd: &OwnedFd,
-    index: usize,
-) -> Result<(), EngineError> {
+fn fill_socket(scene: &Scene<'_>, by_pid: &BTreeMap<u32, i32>, fd: &OwnedFd, index: usize) -> Result<(), EngineError> {
     let wanted = &scene.target.sockets[index];
-    if wanted.outside {
+    if wanted.outside || wanted.peer == 0 {
         return Ok(());
     }
     let stream = wanted.kind == libc::SOCK_STREAM;
@@ -495,7 +569,11 @@ fn fill_socket(
     if wanted.queue.is_empty() {
         return Ok(());
     }
-    let peer = scene.target.objects.iter().position(|o| matches!(o.kind, Kind::Socket { number, .. } if number == wanted.peer));
+    let peer = scene
+        .target
+        .objects
+        .iter()
+        .position(|o| matches!(o.kind, Kind::Socket { number, .. } if number == wanted.peer));
     let at = peer.and_then(|at| holder(scene.target, u32::try_from(at).ok()?));
     let at = at.ok_or_else(|| EngineError::Torn("the sender of a unix socket is gone".to_owned()))?;
     let peer = duplicate(scene.live, by_pid, at)?;
@@ -537,7 +615,9 @@ fn watches(scene: &mut Scene<'_>, by_pid: &BTreeMap<u32, i32>) -> Result<(), Eng
         return Ok(());
     }
     for index in 0..scene.target.objects.len() {
-        let Kind::Epoll { watches: wanted } = &scene.target.objects[index].kind else { continue };
+        let Kind::Epoll { watches: wanted } = &scene.target.objects[index].kind else {
+            continue;
+        };
         let present: &[Watch] = match &scene.plan.origins[index] {
             Origin::Kept(kept) => match &scene.now.objects[*kept as usize].kind {
                 Kind::Epoll { watches } => watches,
@@ -545,10 +625,17 @@ fn watches(scene: &mut Scene<'_>, by_pid: &BTreeMap<u32, i32>) -> Result<(), Eng
             },
             Origin::Made => &[],
         };
-        let Some((pid, fd)) = holder(scene.target, u32::try_from(index).expect("an index")) else { continue };
+        let Some((pid, fd)) = holder(scene.target, u32::try_from(index).expect("an index")) else {
+            continue;
+        };
         let process = &scene.live[&by_pid[&pid]];
         let space = process.space.as_ref().expect("observed before");
-        let replaced: Vec<u32> = scene.plan.tables.get(&pid).map(|t| t.place.iter().map(|p| p.0).collect()).unwrap_or_default();
+        let replaced: Vec<u32> = scene
+            .plan
+            .tables
+            .get(&pid)
+            .map(|t| t.place.iter().map(|p| p.0).collect())
+            .unwrap_or_default();
         let mut batch = Batch::new(&space.annex);
         let mut checks = Vec::new();
         for watch in wanted {
@@ -560,7 +647,10 @@ fn watches(scene: &mut Scene<'_>, by_pid: &BTreeMap<u32, i32>) -> Result<(), Eng
             event[0..4].copy_from_slice(&watch.events.to_ne_bytes());
             event[4..12].copy_from_slice(&watch.data.to_ne_bytes());
             let event = batch.bytes(&event);
-            let ctl = |operation: libc::c_int| [fd.into(), operation as u64, watch.fd.into(), event, 0, 0];
+            let ctl = |operation: libc::c_int| {
+                let operation = u64::from(operation.cast_unsigned());
+                [fd.into(), operation, watch.fd.into(), event, 0, 0]
+            };
             let add = batch.call(libc::SYS_epoll_ctl, ctl(libc::EPOLL_CTL_ADD));
             let modify = batch.call(libc::SYS_epoll_ctl, ctl(libc::EPOLL_CTL_MOD));
             checks.push((add, modify, watch.fd));

@@ -1,8 +1,13 @@
 //! Memory steps: break, ranges, protections, dropped and written pages. Pages travel through the staging window and
 //! are written by the process itself; what it may not write is written from outside.
 
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::os::fd::{AsFd, BorrowedFd};
+
 use image::memory::{AddressSpace, Backing, Mapping, Slot};
 use linux::SysError;
+use linux::pidfd::Pidfd;
 
 use crate::error::EngineError;
 use crate::fault::Faults;
@@ -13,12 +18,16 @@ use crate::tracee::{Space, StoppedThread};
 /// Puts the memory of one process to `target`; the number of pages written.
 pub(crate) fn apply(
     space: &mut Space,
+    pidfd: &Pidfd,
     thread: &mut StoppedThread,
     plan: &MemoryPlan,
     target: &AddressSpace,
+    shared: &BTreeMap<u32, File>,
     faults: &Faults,
 ) -> Result<u64, EngineError> {
-    ranges(space, thread, plan, target, faults)?;
+    let passed = pass_shared(space, pidfd, thread, plan, shared)?;
+    ranges(space, thread, plan, target, &passed, faults)?;
+    close(space, thread, &passed)?;
     let mut count = 0;
     if !faults.skips("pages") {
         count = write_pages(space, thread, &plan.write, target)?;
@@ -26,17 +35,58 @@ pub(crate) fn apply(
     Ok(count)
 }
 
+/// Hands the process a descriptor of each shared memory object that it must map again; their numbers by object.
+fn pass_shared(
+    space: &Space,
+    pidfd: &Pidfd,
+    thread: &mut StoppedThread,
+    plan: &MemoryPlan,
+    shared: &BTreeMap<u32, File>,
+) -> Result<BTreeMap<u32, u32>, EngineError> {
+    let mut objects: Vec<u32> = Vec::new();
+    for mapping in &plan.map {
+        if let Backing::Shared { object, .. } = mapping.backing
+            && !objects.contains(&object)
+        {
+            objects.push(object);
+        }
+    }
+    let mut passed = BTreeMap::new();
+    for chunk in objects.chunks(128) {
+        let fds: Vec<BorrowedFd<'_>> = chunk.iter().map(|object| shared[object].as_fd()).collect();
+        let numbers = super::fds::hand_over(space, pidfd, thread, &fds)?;
+        passed.extend(chunk.iter().copied().zip(numbers));
+    }
+    Ok(passed)
+}
+
+fn close(space: &Space, thread: &mut StoppedThread, passed: &BTreeMap<u32, u32>) -> Result<(), EngineError> {
+    if passed.is_empty() {
+        return Ok(());
+    }
+    let mut batch = Batch::new(&space.annex);
+    for fd in passed.values() {
+        batch.call(libc::SYS_close, [(*fd).into(), 0, 0, 0, 0, 0]);
+    }
+    remote::run(&space.annex, thread, &batch).map(drop)
+}
+
 fn ranges(
     space: &mut Space,
     thread: &mut StoppedThread,
     plan: &MemoryPlan,
     target: &AddressSpace,
+    passed: &BTreeMap<u32, u32>,
     faults: &Faults,
 ) -> Result<(), EngineError> {
     let mut batch = Batch::new(&space.annex);
     let mut checks: Vec<(usize, &'static str, String)> = Vec::new();
     if let Some(brk) = plan.brk.filter(|_| !faults.skips("brk")) {
-        checks.push((batch.call(libc::SYS_brk, [brk, 0, 0, 0, 0, 0]), "brk", format!("{brk:x}")));
+        checks.push((
+            batch.call(libc::SYS_brk, [brk, 0, 0, 0, 0, 0]),
+            "brk",
+            format!("{brk:x}"),
+        ));
     }
     if !faults.skips("vmas") {
         for (start, end) in &plan.unmap {
@@ -44,7 +94,7 @@ fn ranges(
             checks.push((call, "munmap", format!("{start:x}-{end:x}")));
         }
         for mapping in &plan.map {
-            for (call, name) in map(&mut batch, mapping)? {
+            for (call, name) in map(&mut batch, mapping, passed)? {
                 checks.push((call, name, format!("{:x}-{:x}", mapping.start, mapping.end)));
             }
             if batch.is_nearly_full() {
@@ -101,22 +151,37 @@ fn flush(
 }
 
 /// Adds the calls that make one mapping again, with its final protection from the start.
-fn map(batch: &mut Batch, mapping: &Mapping) -> Result<Vec<(usize, &'static str)>, EngineError> {
+fn map(
+    batch: &mut Batch,
+    mapping: &Mapping,
+    passed: &BTreeMap<u32, u32>,
+) -> Result<Vec<(usize, &'static str)>, EngineError> {
     let length = mapping.end - mapping.start;
     let prot = u64::from(mapping.prot);
-    let sharing = if mapping.shared { libc::MAP_SHARED } else { libc::MAP_PRIVATE };
-    let base = (sharing | libc::MAP_FIXED) as u64;
+    let sharing = if mapping.shared {
+        libc::MAP_SHARED
+    } else {
+        libc::MAP_PRIVATE
+    };
+    let base = u64::from((sharing | libc::MAP_FIXED).cast_unsigned());
     match &mapping.backing {
         Backing::Anonymous => {
             let flags = base | libc::MAP_ANONYMOUS as u64;
-            Ok(vec![(batch.call(libc::SYS_mmap, [mapping.start, length, prot, flags, u64::MAX, 0]), "mmap")])
+            Ok(vec![(
+                batch.call(libc::SYS_mmap, [mapping.start, length, prot, flags, u64::MAX, 0]),
+                "mmap",
+            )])
         }
         Backing::File { path, offset, .. } => {
             let writable = mapping.shared && mapping.prot & 2 != 0;
             let access = if writable { libc::O_RDWR } else { libc::O_RDONLY } | libc::O_CLOEXEC;
             let path = batch.path(path);
             let at = u64::from_ne_bytes(i64::from(libc::AT_FDCWD).to_ne_bytes());
-            let open = batch.call_with(libc::SYS_openat, [at, path, access as u64, 0, 0, 0], linux::batch::SAVE);
+            let open = batch.call_with(
+                libc::SYS_openat,
+                [at, path, access.cast_unsigned().into(), 0, 0, 0],
+                linux::batch::SAVE,
+            );
             let map = batch.call_with(
                 libc::SYS_mmap,
                 [mapping.start, length, prot, base, 0, *offset],
@@ -125,7 +190,12 @@ fn map(batch: &mut Batch, mapping: &Mapping) -> Result<Vec<(usize, &'static str)
             let close = batch.call_with(libc::SYS_close, [0; 6], linux::batch::SAVED_AS_FIRST);
             Ok(vec![(open, "open"), (map, "mmap"), (close, "close")])
         }
-        Backing::Shared { .. } | Backing::Special => Err(EngineError::Torn("a mapping of shared memory was planned".to_owned())),
+        Backing::Shared { object, offset } => {
+            let fd = passed[object];
+            let call = batch.call(libc::SYS_mmap, [mapping.start, length, prot, base, fd.into(), *offset]);
+            Ok(vec![(call, "mmap")])
+        }
+        Backing::Special => Err(EngineError::Torn("a mapping of the kernel's was planned".to_owned())),
     }
 }
 
@@ -143,7 +213,11 @@ fn write_pages(
         while at < target.mappings.len() && target.mappings[at].end <= address {
             at += 1;
         }
-        if target.mappings.get(at).is_some_and(|m| m.start <= address && m.prot & 2 != 0) {
+        if target
+            .mappings
+            .get(at)
+            .is_some_and(|m| m.start <= address && m.prot & 2 != 0)
+        {
             own.push(*page);
         } else {
             write_from_outside(space, *page, target.pages.get(*page))?;
@@ -177,7 +251,11 @@ const STRETCH: usize = 32;
 
 fn stage(space: &Space, pages: &[u64], first: usize, target: &AddressSpace) {
     for (i, page) in pages.iter().enumerate() {
-        let bytes = target.pages.get(*page).bytes().expect("only pages that hold something are written");
+        let bytes = target
+            .pages
+            .get(*page)
+            .bytes()
+            .expect("only pages that hold something are written");
         space.annex.stage_page(first + i, bytes);
     }
 }

@@ -34,7 +34,10 @@ pub(super) fn file(
     let file = match ghosts.entry(ghost) {
         Entry::Occupied(entry) => entry.into_mut(),
         Entry::Vacant(entry) => {
-            let directory = path.iter().rposition(|byte| *byte == b'/').map_or(&b"/"[..], |at| &path[..at]);
+            let directory = path
+                .iter()
+                .rposition(|byte| *byte == b'/')
+                .map_or(&b"/"[..], |at| &path[..at]);
             entry.insert(new_file(process, directory).or_else(|_| new_file(process, b"/"))?)
         }
     };
@@ -74,7 +77,10 @@ impl Footing {
             Err(_) => (&b""[..], open_inside(process, b"/", flags)?),
         };
         let stat = rustix::fs::fstat(&parent).map_err(|e| SysError::rustix("fstat", "a directory", e))?;
-        let time = |tv_sec, nanoseconds: u64| Timespec { tv_sec, tv_nsec: i64::try_from(nanoseconds).unwrap_or(0) };
+        let time = |tv_sec, nanoseconds: u64| Timespec {
+            tv_sec,
+            tv_nsec: i64::try_from(nanoseconds).unwrap_or(0),
+        };
         let times = Timestamps {
             last_access: time(stat.st_atime, stat.st_atime_nsec),
             last_modification: time(stat.st_mtime, stat.st_mtime_nsec),
@@ -87,7 +93,12 @@ impl Footing {
             match rustix::fs::mkdirat(&parent, OsStr::from_bytes(&name), Mode::from_raw_mode(0o755)) {
                 Ok(()) => {
                     let path = [above, b"/", &name].concat();
-                    return Ok(Some(Self { path, parent, name, times }));
+                    return Ok(Some(Self {
+                        path,
+                        parent,
+                        name,
+                        times,
+                    }));
                 }
                 Err(Errno::EXIST) => {}
                 Err(errno) => return Err(SysError::rustix("mkdirat", String::from_utf8_lossy(path), errno).into()),

@@ -66,7 +66,7 @@ fn await_end(tid: i32) -> Result<(), EngineError> {
 }
 
 /// Takes the dead child from its stopped parent; the signal it raised is taken with the rest of the queue.
-fn reap(live: &Live, stopped: &mut Stopped, parent: i32, pid: u32) -> Result<(), EngineError> {
+pub(crate) fn reap(live: &Live, stopped: &mut Stopped, parent: i32, pid: u32) -> Result<(), EngineError> {
     let process = &live[&parent];
     let space = process.space.as_ref().expect("observed before");
     let thread = crate::capture::any_thread(process, stopped)?;

@@ -27,7 +27,11 @@ pub(crate) fn apply(
     actions(&mut batch, &mut checks, now, target, faults);
     itimers(&mut batch, &mut checks, now, target, faults);
     let ids = timers(&mut batch, &mut checks, now, target, faults);
-    let footing = if faults.skips("cwd") { None } else { Footing::make(process, now, target)? };
+    let footing = if faults.skips("cwd") {
+        None
+    } else {
+        Footing::make(process, now, target)?
+    };
     let cwd = footing.as_ref().map_or(&target.cwd.0, |footing| &footing.path);
     surroundings(&mut batch, &mut checks, now, target, cwd, faults);
     if !batch.is_empty() {
@@ -63,10 +67,15 @@ fn actions(batch: &mut Batch, checks: &mut Checks, now: &Process, target: &Proce
         if old == new {
             continue;
         }
-        let bytes: Vec<u8> =
-            [new.handler, new.flags, new.restorer, new.mask].iter().flat_map(|w| w.to_ne_bytes()).collect();
+        let bytes: Vec<u8> = [new.handler, new.flags, new.restorer, new.mask]
+            .iter()
+            .flat_map(|w| w.to_ne_bytes())
+            .collect();
         let address = batch.bytes(&bytes);
-        checks.push((batch.call(libc::SYS_rt_sigaction, [signal, address, 0, 8, 0, 0]), "rt_sigaction"));
+        checks.push((
+            batch.call(libc::SYS_rt_sigaction, [signal, address, 0, 8, 0, 0]),
+            "rt_sigaction",
+        ));
     }
 }
 
@@ -79,7 +88,11 @@ fn itimers(batch: &mut Batch, checks: &mut Checks, now: &Process, target: &Proce
             continue;
         }
         // A value of zero with a period is a timer seen in the instant of its expiry: it must stay armed.
-        let value = if new.value_ns == 0 && new.interval_ns != 0 { 1000 } else { new.value_ns };
+        let value = if new.value_ns == 0 && new.interval_ns != 0 {
+            1000
+        } else {
+            new.value_ns
+        };
         let words = [
             new.interval_ns / 1_000_000_000,
             new.interval_ns % 1_000_000_000 / 1000,
@@ -87,13 +100,20 @@ fn itimers(batch: &mut Batch, checks: &mut Checks, now: &Process, target: &Proce
             (value % 1_000_000_000).div_ceil(1000),
         ];
         let address = batch.bytes(&words.iter().flat_map(|w| w.to_ne_bytes()).collect::<Vec<u8>>());
-        checks.push((batch.call(libc::SYS_setitimer, [which, address, 0, 0, 0, 0]), "setitimer"));
+        checks.push((
+            batch.call(libc::SYS_setitimer, [which, address, 0, 0, 0, 0]),
+            "setitimer",
+        ));
     }
 }
 
 /// `struct itimerspec` that arms a timer again with what was left.
 pub(crate) fn itimerspec(armed: Armed) -> [u8; 32] {
-    let value = if armed.value_ns == 0 && armed.interval_ns != 0 { 1 } else { armed.value_ns };
+    let value = if armed.value_ns == 0 && armed.interval_ns != 0 {
+        1
+    } else {
+        armed.value_ns
+    };
     let words = [
         armed.interval_ns / 1_000_000_000,
         armed.interval_ns % 1_000_000_000,
@@ -124,8 +144,15 @@ fn timers(
     let same = |a: &image::timer::PosixTimer, b: &image::timer::PosixTimer| {
         (a.id, a.clock, a.signal, a.notify, a.tid, a.value) == (b.id, b.clock, b.signal, b.notify, b.tid, b.value)
     };
-    for old in now.timers.iter().filter(|old| !target.timers.iter().any(|new| same(old, new))) {
-        checks.push((batch.call(libc::SYS_timer_delete, [id(old.id), 0, 0, 0, 0, 0]), "timer_delete"));
+    for old in now
+        .timers
+        .iter()
+        .filter(|old| !target.timers.iter().any(|new| same(old, new)))
+    {
+        checks.push((
+            batch.call(libc::SYS_timer_delete, [id(old.id), 0, 0, 0, 0, 0]),
+            "timer_delete",
+        ));
     }
     for new in &target.timers {
         if !now.timers.iter().any(|old| same(old, new)) {
@@ -139,32 +166,37 @@ fn timers(
             let room = batch.room(4);
             ids.push((room, new.id));
             batch.call(libc::SYS_prctl, [PR_TIMER_CREATE_RESTORE_IDS, 1, 0, 0, 0, 0]);
-            checks.push((batch.call(libc::SYS_timer_create, [clock, event, room.address, 0, 0, 0]), "timer_create"));
+            checks.push((
+                batch.call(libc::SYS_timer_create, [clock, event, room.address, 0, 0, 0]),
+                "timer_create",
+            ));
             batch.call(libc::SYS_prctl, [PR_TIMER_CREATE_RESTORE_IDS, 0, 0, 0, 0, 0]);
         }
         let address = batch.bytes(&itimerspec(new.armed));
-        checks.push((batch.call(libc::SYS_timer_settime, [id(new.id), 0, address, 0, 0, 0]), "timer_settime"));
+        checks.push((
+            batch.call(libc::SYS_timer_settime, [id(new.id), 0, address, 0, 0, 0]),
+            "timer_settime",
+        ));
     }
     ids
 }
 
-fn surroundings(
-    batch: &mut Batch,
-    checks: &mut Checks,
-    now: &Process,
-    target: &Process,
-    cwd: &[u8],
-    faults: &Faults,
-) {
+fn surroundings(batch: &mut Batch, checks: &mut Checks, now: &Process, target: &Process, cwd: &[u8], faults: &Faults) {
     if now.umask != target.umask && !faults.skips("umask") {
-        checks.push((batch.call(libc::SYS_umask, [target.umask.into(), 0, 0, 0, 0, 0]), "umask"));
+        checks.push((
+            batch.call(libc::SYS_umask, [target.umask.into(), 0, 0, 0, 0, 0]),
+            "umask",
+        ));
     }
     if !faults.skips("rlimits") {
         for (resource, (old, new)) in (0u64..).zip(now.limits.iter().zip(&target.limits)) {
             if old != new {
                 let bytes: Vec<u8> = [new.0, new.1].iter().flat_map(|w| w.to_ne_bytes()).collect();
                 let address = batch.bytes(&bytes);
-                checks.push((batch.call(libc::SYS_prlimit64, [0, resource, address, 0, 0, 0]), "prlimit64"));
+                checks.push((
+                    batch.call(libc::SYS_prlimit64, [0, resource, address, 0, 0, 0]),
+                    "prlimit64",
+                ));
             }
         }
     }
@@ -173,7 +205,10 @@ fn surroundings(
         checks.push((batch.call(libc::SYS_chdir, [path, 0, 0, 0, 0, 0]), "chdir"));
     }
     if now.group != target.group {
-        checks.push((batch.call(libc::SYS_setpgid, [0, target.group.into(), 0, 0, 0, 0]), "setpgid"));
+        checks.push((
+            batch.call(libc::SYS_setpgid, [0, target.group.into(), 0, 0, 0, 0]),
+            "setpgid",
+        ));
     }
 }
 
@@ -181,17 +216,29 @@ fn surroundings(
 fn queues(process: &LiveProcess, stopped: &mut Stopped, now: &Process, target: &Process) -> Result<(), EngineError> {
     let space = process.space.as_ref().expect("observed before");
     let queue_of = |p: &Process, tid: u32| -> Vec<Queued> {
-        p.threads.iter().find(|t| t.tid == tid).map(|t| t.pending.clone()).unwrap_or_default()
+        p.threads
+            .iter()
+            .find(|t| t.tid == tid)
+            .map(|t| t.pending.clone())
+            .unwrap_or_default()
     };
     // The dead children of an undone time have signalled since `now` was captured: look again.
     let mut shared_now: Vec<Queued> = now.pending.clone();
     if let Some(tid) = process.threads.keys().find(|tid| stopped.contains_key(tid)) {
-        shared_now = linux::ptrace::peek_signals(*tid, true)?.into_iter().map(Queued).collect();
+        shared_now = linux::ptrace::peek_signals(*tid, true)?
+            .into_iter()
+            .map(Queued)
+            .collect();
     }
     let mut shared_done = shared_now == target.pending;
     for (host_tid, live) in &process.threads {
-        let Some(thread) = stopped.get_mut(host_tid) else { continue };
-        let present: Vec<Queued> = linux::ptrace::peek_signals(*host_tid, false)?.into_iter().map(Queued).collect();
+        let Some(thread) = stopped.get_mut(host_tid) else {
+            continue;
+        };
+        let present: Vec<Queued> = linux::ptrace::peek_signals(*host_tid, false)?
+            .into_iter()
+            .map(Queued)
+            .collect();
         let wanted = queue_of(target, live.tid);
         if shared_done && present == wanted {
             continue;

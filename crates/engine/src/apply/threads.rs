@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use image::process::Process;
 use image::thread::Thread;
-use linux::ptrace::{self, Waited};
 use linux::SysError;
+use linux::ptrace::{self, Waited};
 
 use crate::capture::threads::enter_again;
 use crate::error::EngineError;
@@ -26,11 +26,17 @@ const THREAD_FLAGS: libc::c_int = libc::CLONE_VM
 
 /// Ends the threads `tids` (numbers inside the box).
 pub(crate) fn end(process: &mut LiveProcess, stopped: &mut Stopped, tids: &[u32]) -> Result<(), EngineError> {
-    let doomed: Vec<i32> =
-        process.threads.iter().filter(|(_, t)| tids.contains(&t.tid)).map(|(host, _)| *host).collect();
+    let doomed: Vec<i32> = process
+        .threads
+        .iter()
+        .filter(|(_, t)| tids.contains(&t.tid))
+        .map(|(host, _)| *host)
+        .collect();
     let space = process.space.as_ref().expect("observed before");
     for host_tid in doomed {
-        let thread = stopped.get_mut(&host_tid).expect("every thread of a patched process stands still");
+        let thread = stopped
+            .get_mut(&host_tid)
+            .expect("every thread of a patched process stands still");
         let mut batch = Batch::new(&space.annex);
         batch.call(libc::SYS_set_robust_list, [0, 24, 0, 0, 0, 0]);
         batch.call(libc::SYS_set_tid_address, [0; 6]);
@@ -92,7 +98,9 @@ pub(crate) fn make(
     let mut thread = StoppedThread::new(child, process.host_pid, false)?;
     set_up(&space.annex, &mut thread, wanted)?;
     stopped.insert(child, thread);
-    process.threads.insert(child, LiveThread::open(process.host_pid, child, wanted.tid)?);
+    process
+        .threads
+        .insert(child, LiveThread::open(process.host_pid, child, wanted.tid)?);
     Ok(())
 }
 
@@ -102,11 +110,17 @@ fn set_up(annex: &Annex, thread: &mut StoppedThread, wanted: &Thread) -> Result<
     let mut calls = Batch::new(annex);
     let name = calls.bytes(&wanted.comm);
     calls.call(libc::SYS_set_tid_address, [wanted.clear_tid, 0, 0, 0, 0, 0]);
-    calls.call(libc::SYS_set_robust_list, [wanted.robust.0, wanted.robust.1, 0, 0, 0, 0]);
+    calls.call(
+        libc::SYS_set_robust_list,
+        [wanted.robust.0, wanted.robust.1, 0, 0, 0, 0],
+    );
     calls.call(libc::SYS_prctl, [PR_SET_NAME, name, 0, 0, 0, 0]);
     let rseq = wanted.rseq;
     let register = (rseq.address != 0).then(|| {
-        calls.call(libc::SYS_rseq, [rseq.address, rseq.size.into(), 0, rseq.signature.into(), 0, 0])
+        calls.call(
+            libc::SYS_rseq,
+            [rseq.address, rseq.size.into(), 0, rseq.signature.into(), 0, 0],
+        )
     });
     let results = remote::run(annex, thread, &calls)?;
     if let Some(register) = register {
@@ -126,8 +140,12 @@ pub(crate) fn set(
     let space = process.space.as_ref().expect("observed before");
     let mut next = process.next_trampoline;
     for (host_tid, live) in &mut process.threads {
-        let Some(wanted) = target.threads.iter().find(|t| t.tid == live.tid) else { continue };
-        let thread = stopped.get_mut(host_tid).expect("every thread of a patched process stands still");
+        let Some(wanted) = target.threads.iter().find(|t| t.tid == live.tid) else {
+            continue;
+        };
+        let thread = stopped
+            .get_mut(host_tid)
+            .expect("every thread of a patched process stands still");
         let present = now.threads.iter().find(|t| t.tid == live.tid);
         set_one(&space.annex, live, thread, present, wanted, &mut next, faults)?;
     }
@@ -149,7 +167,10 @@ fn set_one(
     let mut altstack = None;
     if present.is_none_or(|p| p.altstack != wanted.altstack) && !faults.skips("altstack") {
         let stack = wanted.altstack;
-        let bytes: Vec<u8> = [stack.sp, stack.flags, stack.size].iter().flat_map(|w| w.to_ne_bytes()).collect();
+        let bytes: Vec<u8> = [stack.sp, stack.flags, stack.size]
+            .iter()
+            .flat_map(|w| w.to_ne_bytes())
+            .collect();
         let address = calls.bytes(&bytes);
         altstack = Some(calls.call(libc::SYS_sigaltstack, [address, 0, 0, 0, 0, 0]));
     }
@@ -157,7 +178,10 @@ fn set_one(
         calls.call(libc::SYS_set_tid_address, [wanted.clear_tid, 0, 0, 0, 0, 0]);
     }
     if differs(|t| t.robust.0) {
-        calls.call(libc::SYS_set_robust_list, [wanted.robust.0, wanted.robust.1, 0, 0, 0, 0]);
+        calls.call(
+            libc::SYS_set_robust_list,
+            [wanted.robust.0, wanted.robust.1, 0, 0, 0, 0],
+        );
     }
     if present.is_none_or(|p| p.comm != wanted.comm) {
         const PR_SET_NAME: u64 = 15;
@@ -216,4 +240,3 @@ fn registers(
 }
 
 const FS_BASE: usize = 21;
-

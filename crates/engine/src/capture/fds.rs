@@ -52,10 +52,23 @@ pub(crate) fn look(process: &LiveProcess, numbers: &[u32], subject: &Subject) ->
         let name = format!("fd/{number}");
         let stat = process.dir.stat(&name)?;
         let link = process.dir.link(&name)?;
-        let inode = Inode { device: stat.st_dev, number: stat.st_ino };
-        let class = classify(stat.st_mode, stat.st_rdev, &link)
-            .ok_or_else(|| refuse(subject, format!("fd {number}: {}", describe(stat.st_mode, stat.st_rdev, &link))))?;
-        all.push(Seen { number, inode, rdev: stat.st_rdev, link, class });
+        let inode = Inode {
+            device: stat.st_dev,
+            number: stat.st_ino,
+        };
+        let class = classify(stat.st_mode, stat.st_rdev, &link).ok_or_else(|| {
+            refuse(
+                subject,
+                format!("fd {number}: {}", describe(stat.st_mode, stat.st_rdev, &link)),
+            )
+        })?;
+        all.push(Seen {
+            number,
+            inode,
+            rdev: stat.st_rdev,
+            link,
+            class,
+        });
     }
     Ok(all)
 }
@@ -90,7 +103,10 @@ fn describe(mode: u32, rdev: u64, link: &[u8]) -> String {
             "master of a terminal".to_owned()
         }
         FileType::CharacterDevice => format!("device {}", String::from_utf8_lossy(link)),
-        _ => String::from_utf8_lossy(link).trim_start_matches("anon_inode:").trim_matches(['[', ']']).to_owned(),
+        _ => String::from_utf8_lossy(link)
+            .trim_start_matches("anon_inode:")
+            .trim_matches(['[', ']'])
+            .to_owned(),
     }
 }
 
@@ -198,7 +214,16 @@ impl Objects {
             let object = match self.find(process, slot)? {
                 Some(object) => object,
                 None => {
-                    let mut meeting = Meeting { cache, faults, process, slot, flags, offset, subject, pids };
+                    let mut meeting = Meeting {
+                        cache,
+                        faults,
+                        process,
+                        slot,
+                        flags,
+                        offset,
+                        subject,
+                        pids,
+                    };
                     let kind = self.kind(&mut meeting)?;
                     let index = ObjectIndex::try_from(self.objects.len()).expect("fewer than 4 billion");
                     self.objects.push(Object { flags, kind });
@@ -207,14 +232,20 @@ impl Objects {
                     index
                 }
             };
-            slots.push(Slot { number: slot.number, cloexec, object });
+            slots.push(Slot {
+                number: slot.number,
+                cloexec,
+                object,
+            });
         }
         Ok(slots)
     }
 
     /// The description that `slot` shares, if it was met already.
     fn find(&self, process: &LiveProcess, slot: &Seen) -> Result<Option<ObjectIndex>, EngineError> {
-        let Some(candidates) = self.by_inode.get(&(slot.class, slot.inode)) else { return Ok(None) };
+        let Some(candidates) = self.by_inode.get(&(slot.class, slot.inode)) else {
+            return Ok(None);
+        };
         for candidate in candidates {
             let (pid, fd) = self.holders[*candidate as usize];
             if ptrace::same_file(process.host_pid, slot.number, pid, fd)? {
@@ -238,17 +269,28 @@ impl Objects {
             Class::Memory => {
                 let file = process.dir.file(&format!("fd/{}", slot.number), false)?;
                 let object = self.memory(at.cache, &file, &slot.link, &[])?;
-                Kind::Memory { object, offset: at.offset }
+                Kind::Memory {
+                    object,
+                    offset: at.offset,
+                }
             }
-            Class::Device => Kind::Device { path: slot.link.clone(), rdev: slot.rdev },
+            Class::Device => Kind::Device {
+                path: slot.link.clone(),
+                rdev: slot.rdev,
+            },
             Class::Terminal => self.terminal(at)?,
-            Class::Pipe => Kind::Pipe { pipe: self.pipe(process, slot, at.flags) },
+            Class::Pipe => Kind::Pipe {
+                pipe: self.pipe(process, slot, at.flags),
+            },
             Class::Socket => self.socket(process, slot, at.subject)?,
             Class::Event | Class::Timer | Class::Signal | Class::Epoll => {
                 let mut text = Vec::new();
                 process.dir.read(&format!("fdinfo/{}", slot.number), &mut text)?;
                 from_fdinfo(slot.class, &text).ok_or_else(|| {
-                    refuse(at.subject, format!("fd {}: {}", slot.number, describe(0, 0, &slot.link)))
+                    refuse(
+                        at.subject,
+                        format!("fd {}: {}", slot.number, describe(0, 0, &slot.link)),
+                    )
                 })?
             }
         })
@@ -264,15 +306,25 @@ impl Objects {
         let ghost = if deleted && !at.faults.skips("ghosts") {
             let file = at.process.dir.file(&format!("fd/{}", slot.number), false)?;
             let (inode, content) = at.cache.capture(&file, &[])?;
-            let at = self.ghosts.iter().position(|(known, _)| *known == inode).unwrap_or_else(|| {
-                self.ghosts.push((inode, content));
-                self.ghosts.len() - 1
-            });
+            let at = self
+                .ghosts
+                .iter()
+                .position(|(known, _)| *known == inode)
+                .unwrap_or_else(|| {
+                    self.ghosts.push((inode, content));
+                    self.ghosts.len() - 1
+                });
             Some(u32::try_from(at).expect("fewer than 4 billion"))
         } else {
             None
         };
-        Ok(Kind::File { path, inode: slot.inode, offset: at.offset, directory: false, ghost })
+        Ok(Kind::File {
+            path,
+            inode: slot.inode,
+            offset: at.offset,
+            directory: false,
+            ghost,
+        })
     }
 
     /// The shared memory object behind an open file; captured at the first time it is met.
@@ -291,7 +343,11 @@ impl Objects {
             return Ok(u32::try_from(at).expect("fewer than 4 billion"));
         }
         let (inode, content) = cache.capture(file, written)?;
-        self.shared.push(image::process::SharedMemory { inode, name: name.to_vec(), content });
+        self.shared.push(image::process::SharedMemory {
+            inode,
+            name: name.to_vec(),
+            content,
+        });
         Ok(u32::try_from(self.shared.len() - 1).expect("fewer than 4 billion"))
     }
 
@@ -303,22 +359,43 @@ impl Objects {
             None => {
                 let fd = at.process.pidfd.duplicate(slot.number)?;
                 let (settings, size) = linux::descriptor::terminal(fd.as_fd())?;
-                self.terminals.push(Terminal { settings, size, foreground: foreground(at)? });
+                self.terminals.push(Terminal {
+                    settings,
+                    size,
+                    foreground: foreground(at)?,
+                });
                 self.terminal_devices.push(slot.rdev);
                 self.terminals.len() - 1
             }
         };
         let terminal = u32::try_from(index).expect("fewer than 4 billion");
-        Ok(Kind::Terminal { path: slot.link.clone(), rdev: slot.rdev, terminal })
+        Ok(Kind::Terminal {
+            path: slot.link.clone(),
+            rdev: slot.rdev,
+            terminal,
+        })
     }
 
     fn pipe(&mut self, process: &LiveProcess, slot: &Seen, flags: u32) -> u32 {
-        let at = self.pipes.iter().position(|known| known.inode == slot.inode).unwrap_or_else(|| {
-            let path = if slot.link.starts_with(b"pipe:") { Vec::new() } else { slot.link.clone() };
-            self.pipes.push(Pipe { inode: slot.inode, path, capacity: 0, content: None });
-            self.pipe_ends.push(PipeEnds::default());
-            self.pipes.len() - 1
-        });
+        let at = self
+            .pipes
+            .iter()
+            .position(|known| known.inode == slot.inode)
+            .unwrap_or_else(|| {
+                let path = if slot.link.starts_with(b"pipe:") {
+                    Vec::new()
+                } else {
+                    slot.link.clone()
+                };
+                self.pipes.push(Pipe {
+                    inode: slot.inode,
+                    path,
+                    capacity: 0,
+                    content: None,
+                });
+                self.pipe_ends.push(PipeEnds::default());
+                self.pipes.len() - 1
+            });
         let end = Some((process.host_pid, slot.number));
         let ends = &mut self.pipe_ends[at];
         let access = i32::try_from(flags).unwrap_or(0) & libc::O_ACCMODE;
@@ -346,10 +423,20 @@ impl Objects {
             };
             return Err(refuse(subject, format!("fd {}: {name} socket", slot.number)));
         }
-        self.sockets.push(Socket { kind, peer: 0, queue: Vec::new(), shutdown: 0, outside: false });
+        self.sockets.push(Socket {
+            kind,
+            peer: 0,
+            queue: Vec::new(),
+            shutdown: 0,
+            outside: false,
+            reset: false,
+        });
         self.socket_numbers.push(slot.inode.number);
         let socket = u32::try_from(self.sockets.len() - 1).expect("fewer than 4 billion");
-        Ok(Kind::Socket { number: slot.inode.number, socket })
+        Ok(Kind::Socket {
+            number: slot.inode.number,
+            socket,
+        })
     }
 
     /// Once all processes are in: what waits in pipes and sockets whose both ends are inside.
@@ -359,7 +446,6 @@ impl Objects {
         diag: &mut Option<UnixDiag>,
         init: i32,
         faults: &Faults,
-        complete: bool,
     ) -> Result<(), EngineError> {
         for (pipe, ends) in self.pipes.iter_mut().zip(&self.pipe_ends) {
             fill_pipe(live, pipe, ends)?;
@@ -375,10 +461,12 @@ impl Objects {
         }
         let known = diag.as_ref().expect("just made").sockets()?;
         for index in 0..self.objects.len() {
-            let Kind::Socket { number, socket } = self.objects[index].kind else { continue };
+            let Kind::Socket { number, socket } = self.objects[index].kind else {
+                continue;
+            };
             let state = known.get(&number).copied().unwrap_or_default();
             let holder = self.holders[index];
-            self.fill_socket(live, holder, number, socket as usize, state, complete)?;
+            self.fill_socket(live, holder, number, socket as usize, state)?;
             if faults.skips("sockets") {
                 self.sockets[socket as usize].queue.clear();
                 self.sockets[socket as usize].outside = true;
@@ -394,12 +482,15 @@ impl Objects {
         number: u64,
         at: usize,
         state: UnixSocket,
-        complete: bool,
     ) -> Result<(), EngineError> {
         let process = &live[&pid];
         let subject = Subject::of(process);
         if state.listening || state.named {
-            let what = if state.listening { "listening unix socket" } else { "named unix socket" };
+            let what = if state.listening {
+                "listening unix socket"
+            } else {
+                "named unix socket"
+            };
             return Err(refuse(&subject, format!("fd {fd}: {what}")));
         }
         let inside = self.socket_numbers.contains(&state.peer);
@@ -412,12 +503,17 @@ impl Objects {
         }
         if !socket.outside {
             let duplicate = process.pidfd.duplicate(fd)?;
-            if has_error(&duplicate) {
-                // Looking would take the error away from the program.
-                return if complete { Err(refuse(&subject, format!("fd {fd}: a unix socket with an unread error"))) } else { Ok(()) };
+            socket.reset = has_error(&duplicate);
+            if linux::pipe::unread(duplicate.as_fd())? == 0 {
+                // Looking at an empty queue would take an unread error away from the program.
+                return Ok(());
             }
-            socket.queue = unix_diag::peek(duplicate.as_fd(), socket.kind == libc::SOCK_STREAM)?
-                .ok_or_else(|| refuse(&subject, format!("fd {fd}: descriptors on their way through a unix socket")))?;
+            socket.queue = unix_diag::peek(duplicate.as_fd(), socket.kind == libc::SOCK_STREAM)?.ok_or_else(|| {
+                refuse(
+                    &subject,
+                    format!("fd {fd}: descriptors on their way through a unix socket"),
+                )
+            })?;
         }
         Ok(())
     }
@@ -427,7 +523,9 @@ impl Objects {
 fn foreground(at: &Meeting<'_>) -> Result<u32, EngineError> {
     let mut text = Vec::new();
     at.process.dir.read("stat", &mut text)?;
-    let group: i32 = procfs::stat_fields(&text).and_then(|(_, fields)| fields.get(5)?.parse().ok()).unwrap_or(-1);
+    let group: i32 = procfs::stat_fields(&text)
+        .and_then(|(_, fields)| fields.get(5)?.parse().ok())
+        .unwrap_or(-1);
     Ok(at.pids.get(&group).copied().unwrap_or(0))
 }
 
@@ -436,7 +534,9 @@ fn duplicate(live: &BTreeMap<i32, LiveProcess>, (pid, fd): (i32, u32)) -> Result
 }
 
 fn fill_pipe(live: &BTreeMap<i32, LiveProcess>, pipe: &mut Pipe, ends: &PipeEnds) -> Result<(), EngineError> {
-    let Some(end) = ends.reader.or(ends.writer) else { return Ok(()) };
+    let Some(end) = ends.reader.or(ends.writer) else {
+        return Ok(());
+    };
     let fd = duplicate(live, end)?;
     pipe.capacity = linux::pipe::capacity(fd.as_fd())?;
     if ends.reader.is_some() && (ends.writer.is_some() || !has_other_end(&fd)) {
@@ -482,12 +582,20 @@ fn from_fdinfo(class: Class, text: &[u8]) -> Option<Kind> {
             clock: procfs::field(text, "clockid")?.parse().ok()?,
             ticks: number(text, "ticks", 10)?,
             settime_flags: u32::try_from(number(text, "settime flags", 8)?).ok()?,
-            armed: Armed { value_ns: timespec(text, "it_value")?, interval_ns: timespec(text, "it_interval")? },
+            armed: Armed {
+                value_ns: timespec(text, "it_value")?,
+                interval_ns: timespec(text, "it_interval")?,
+            },
         },
-        Class::Signal => Kind::Signal { mask: number(text, "sigmask", 16)? },
+        Class::Signal => Kind::Signal {
+            mask: number(text, "sigmask", 16)?,
+        },
         Class::Epoll => {
-            let mut watches: Vec<Watch> =
-                text.split(|b| *b == b'\n').filter(|line| line.starts_with(b"tfd:")).filter_map(watch).collect();
+            let mut watches: Vec<Watch> = text
+                .split(|b| *b == b'\n')
+                .filter(|line| line.starts_with(b"tfd:"))
+                .filter_map(watch)
+                .collect();
             watches.sort_unstable();
             Kind::Epoll { watches }
         }
@@ -514,14 +622,37 @@ mod tests {
     fn an_epoll_set_with_a_fired_one_shot() {
         let text = b"pos:\t0\nflags:\t02\nmnt_id:\t15\nino:\t1057\ntfd:        7 events: c0000000 data:         7b  pos:0 ino:421 sdev:f\n";
         let kind = from_fdinfo(Class::Epoll, text);
-        assert_eq!(kind, Some(Kind::Epoll { watches: vec![Watch { fd: 7, events: 0xc000_0000, data: 0x7b }] }));
+        assert_eq!(
+            kind,
+            Some(Kind::Epoll {
+                watches: vec![Watch {
+                    fd: 7,
+                    events: 0xc000_0000,
+                    data: 0x7b
+                }]
+            })
+        );
     }
 
     #[test]
     fn a_timer() {
         let text = b"clockid: 1\nticks: 2\nsettime flags: 01\nit_value: (0, 49406829)\nit_interval: (1, 0)\n";
-        let Some(Kind::Timer { ticks, armed, settime_flags, .. }) = from_fdinfo(Class::Timer, text) else { panic!() };
+        let Some(Kind::Timer {
+            ticks,
+            armed,
+            settime_flags,
+            ..
+        }) = from_fdinfo(Class::Timer, text)
+        else {
+            panic!()
+        };
         assert_eq!((ticks, settime_flags), (2, 1));
-        assert_eq!(armed, Armed { value_ns: 49_406_829, interval_ns: 1_000_000_000 });
+        assert_eq!(
+            armed,
+            Armed {
+                value_ns: 49_406_829,
+                interval_ns: 1_000_000_000
+            }
+        );
     }
 }

@@ -36,15 +36,26 @@ pub(crate) fn read_layout(space: &Space) -> Result<Layout, EngineError> {
 pub(crate) fn layout(text: Vec<u8>, own: &std::ops::Range<u64>) -> Layout {
     let mut names: Vec<Named> = Vec::new();
     let mappings = mappings(&text, own, &mut |line| {
-        let inode = Inode { device: rustix::fs::makedev(line.device.0, line.device.1), number: line.inode };
+        let inode = Inode {
+            device: rustix::fs::makedev(line.device.0, line.device.1),
+            number: line.inode,
+        };
         let known = names.iter().position(|named| named.inode == inode);
         let at = known.unwrap_or_else(|| {
-            names.push(Named { inode, name: line.name.to_vec(), mapping: (line.start, line.end) });
+            names.push(Named {
+                inode,
+                name: line.name.to_vec(),
+                mapping: (line.start, line.end),
+            });
             names.len() - 1
         });
         u32::try_from(at).expect("fewer mappings than that")
     });
-    Layout { text, mappings: Arc::new(mappings), names }
+    Layout {
+        text,
+        mappings: Arc::new(mappings),
+        names,
+    }
 }
 
 /// Parses `maps` without our own windows. `shared` names the index of a shared memory object by device and inode.
@@ -75,9 +86,17 @@ fn backing(line: &procfs::MapLine<'_>, shared: &mut dyn FnMut(&procfs::MapLine<'
         return Backing::Anonymous;
     }
     if is_memory_object(name) {
-        return Backing::Shared { object: shared(line), offset: line.offset };
+        return Backing::Shared {
+            object: shared(line),
+            offset: line.offset,
+        };
     }
-    Backing::File { path: name.to_vec(), device: line.device, inode: line.inode, offset: line.offset }
+    Backing::File {
+        path: name.to_vec(),
+        device: line.device,
+        inode: line.inode,
+        offset: line.offset,
+    }
 }
 
 /// Names under which the kernel shows memory that is no file of the tree.
@@ -119,14 +138,35 @@ pub(crate) fn scan(space: &Space, protect: bool) -> Result<Regions, EngineError>
     };
     let mut at = 0;
     for (start, end) in runs(&space.pages) {
-        let gap = Query { start: at, end: start, any: THERE, ..written };
+        let gap = Query {
+            start: at,
+            end: start,
+            any: THERE,
+            ..written
+        };
         pagemap::scan(&space.pagemap, gap, &mut regions.written)?;
         pagemap::scan(&space.pagemap, Query { start, end, ..written }, &mut regions.written)?;
         at = end;
     }
-    pagemap::scan(&space.pagemap, Query { start: at, end: END, any: THERE, ..written }, &mut regions.written)?;
+    pagemap::scan(
+        &space.pagemap,
+        Query {
+            start: at,
+            end: END,
+            any: THERE,
+            ..written
+        },
+        &mut regions.written,
+    )?;
     let untracked = pagemap::WPALLOWED;
-    let query = Query { start: 0, end: END, protect: false, inverted: untracked, all: untracked, ..written };
+    let query = Query {
+        start: 0,
+        end: END,
+        protect: false,
+        inverted: untracked,
+        all: untracked,
+        ..written
+    };
     pagemap::scan(&space.pagemap, query, &mut regions.others)?;
     Ok(regions)
 }
@@ -186,7 +226,12 @@ pub(crate) fn find(mappings: &[Mapping], regions: &Regions) -> Found {
 /// was made.
 pub(crate) fn find_freed(index: &PageIndex, mappings: &[Mapping], regions: &Regions, moved: bool) -> Vec<u64> {
     let mut gone = Vec::new();
-    for region in regions.written.iter().chain(&regions.others).filter(|r| r.categories & THERE == 0) {
+    for region in regions
+        .written
+        .iter()
+        .chain(&regions.others)
+        .filter(|r| r.categories & THERE == 0)
+    {
         index.for_each_in(region.start / 4096, region.end / 4096, |page, _| gone.push(page));
     }
     if moved {
@@ -198,6 +243,64 @@ pub(crate) fn find_freed(index: &PageIndex, mappings: &[Mapping], regions: &Regi
         index.for_each_in(at, END / 4096, |page, _| gone.push(page));
     }
     gone
+}
+
+/// Private copies of file pages that were thrown away. The kernel keeps the mark "unwritten" of a file mapping's page
+/// through `MADV_DONTNEED` (`zap_install_uffd_wp_if_needed`), so they do not show as written: only what backs the page
+/// now tells. Asked for the few pages of the index that lie in private file mappings.
+#[derive(Debug, Default)]
+pub(crate) struct ThrownAway {
+    /// Page numbers: the file shows through.
+    pub(crate) gone: Vec<u64>,
+    /// Addresses: not there; thrown away or swapped out, its bytes will tell.
+    pub(crate) doubtful: Vec<u64>,
+}
+
+/// Looks for [`ThrownAway`] pages.
+pub(crate) fn look_thrown_away(space: &Space, mappings: &[Mapping]) -> Result<ThrownAway, EngineError> {
+    let mut found = ThrownAway::default();
+    if space.uffd.is_none() {
+        return Ok(found);
+    }
+    let mut regions = Vec::new();
+    for mapping in mappings
+        .iter()
+        .filter(|m| m.is_private() && matches!(m.backing, Backing::File { .. }))
+    {
+        let (mut first, mut last) = (u64::MAX, 0);
+        space
+            .pages
+            .for_each_in(mapping.start / 4096, mapping.end / 4096, |page, _| {
+                first = first.min(page);
+                last = page + 1;
+            });
+        if first == u64::MAX {
+            continue;
+        }
+        regions.clear();
+        let query = Query {
+            start: first * 4096,
+            end: last * 4096,
+            protect: false,
+            inverted: 0,
+            all: pagemap::WPALLOWED,
+            any: THERE,
+            returned: pagemap::PRESENT | pagemap::FILE,
+        };
+        pagemap::scan(&space.pagemap, query, &mut regions)?;
+        for region in regions.iter().filter(|r| r.categories != pagemap::PRESENT) {
+            space
+                .pages
+                .for_each_in(region.start / 4096, region.end / 4096, |page, _| {
+                    if region.categories & pagemap::PRESENT == 0 {
+                        found.doubtful.push(page * 4096);
+                    } else {
+                        found.gone.push(page);
+                    }
+                });
+        }
+    }
+    Ok(found)
 }
 
 /// The ranges that were written since they were protected; `None` where there are too many to look at.
@@ -249,7 +352,12 @@ fn overlay(mappings: &[Mapping], regions: &[Region], mut visit: impl FnMut(&Mapp
             if mapping.start >= region.end {
                 break;
             }
-            visit(mapping, region.start.max(mapping.start), region.end.min(mapping.end), region.categories);
+            visit(
+                mapping,
+                region.start.max(mapping.start),
+                region.end.min(mapping.end),
+                region.categories,
+            );
         }
     }
 }
@@ -275,8 +383,9 @@ pub(crate) fn register(space: &mut Space, mappings: &[Mapping], deep: bool) -> R
     let Some(uffd) = &space.uffd else { return Ok(()) };
     let mut wanted: Vec<(u64, u64)> = Vec::new();
     for mapping in mappings {
-        let shared_writable =
-            mapping.shared && mapping.prot & 2 != 0 && matches!(mapping.backing, Backing::Shared { .. } | Backing::File { .. });
+        let shared_writable = mapping.shared
+            && mapping.prot & 2 != 0
+            && matches!(mapping.backing, Backing::Shared { .. } | Backing::File { .. });
         let keep = is_trackable(mapping)
             || shared_writable
             || (deep && mapping.is_private() && has_own_pages(space, mapping)?)
@@ -352,7 +461,9 @@ pub(crate) fn all_present(space: &Space, mappings: &[Mapping]) -> Result<Regions
     for mapping in mappings.iter().filter(|m| m.backing != Backing::Special) {
         let mut page = mapping.start / 4096;
         while page < mapping.end / 4096 {
-            let count = usize::try_from(mapping.end / 4096 - page).unwrap_or(usize::MAX).min(65536);
+            let count = usize::try_from(mapping.end / 4096 - page)
+                .unwrap_or(usize::MAX)
+                .min(65536);
             let bytes = &mut buffer[..count * 8];
             space
                 .pagemap
@@ -366,13 +477,20 @@ pub(crate) fn all_present(space: &Space, mappings: &[Mapping]) -> Result<Regions
                 let start = (page + i as u64) * 4096;
                 match regions.last_mut() {
                     Some(last) if last.end == start && last.categories == categories => last.end += 4096,
-                    _ => regions.push(Region { start, end: start + 4096, categories }),
+                    _ => regions.push(Region {
+                        start,
+                        end: start + 4096,
+                        categories,
+                    }),
                 }
             }
             page += count as u64;
         }
     }
-    Ok(Regions { written: regions, others: Vec::new() })
+    Ok(Regions {
+        written: regions,
+        others: Vec::new(),
+    })
 }
 
 #[cfg(test)]
@@ -381,7 +499,14 @@ mod tests {
     use image::memory::Slot;
 
     fn anonymous(start: u64, end: u64) -> Mapping {
-        Mapping { start, end, prot: 3, shared: false, backing: Backing::Anonymous, grows_down: false }
+        Mapping {
+            start,
+            end,
+            prot: 3,
+            shared: false,
+            backing: Backing::Anonymous,
+            grows_down: false,
+        }
     }
 
     /// A page of the index that is reported as not there was freed by the program (MADV_DONTNEED, munmap).
@@ -391,19 +516,41 @@ mod tests {
         for page in [1, 2, 600] {
             index.set(page, Slot::Zero);
         }
-        let written = vec![Region { start: 8192, end: 4096 * 512, categories: 0 }];
-        let others = vec![Region { start: 4096 * 512, end: 4096 * 700, categories: 0 }];
+        let written = vec![Region {
+            start: 8192,
+            end: 4096 * 512,
+            categories: 0,
+        }];
+        let others = vec![Region {
+            start: 4096 * 512,
+            end: 4096 * 700,
+            categories: 0,
+        }];
         let regions = Regions { written, others };
         let mappings = [anonymous(4096, 4096 * 512), anonymous(4096 * 512, 4096 * 700)];
         assert_eq!(find_freed(&index, &mappings, &regions, false), [2, 600]);
-        assert_eq!(find_freed(&index, &mappings[1..], &Regions::default(), true), [1, 2], "unmapped");
+        assert_eq!(
+            find_freed(&index, &mappings[1..], &Regions::default(), true),
+            [1, 2],
+            "unmapped"
+        );
     }
 
     /// A range that was unmapped and mapped anew has the same line in maps; it shows as not tracked.
     #[test]
     fn untracked_pages_are_dirty() {
-        let others = vec![Region { start: 8192, end: 16384, categories: pagemap::PRESENT }];
-        let found = find(&[anonymous(4096, 40960)], &Regions { others, ..Regions::default() });
+        let others = vec![Region {
+            start: 8192,
+            end: 16384,
+            categories: pagemap::PRESENT,
+        }];
+        let found = find(
+            &[anonymous(4096, 40960)],
+            &Regions {
+                others,
+                ..Regions::default()
+            },
+        );
         assert_eq!((found.dirty, found.untracked), (vec![8192, 12288], vec![(4096, 40960)]));
     }
 }

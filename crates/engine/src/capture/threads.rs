@@ -8,7 +8,8 @@ use image::thread::{Rseq, Thread};
 use linux::ptrace;
 
 use crate::error::EngineError;
-use crate::remote::{self, Annex, Batch, RIP, ORIG_RAX, Results, Room};
+use crate::freeze::{Live, Stopped};
+use crate::remote::{self, Annex, Batch, ORIG_RAX, RIP, Results, Room};
 use crate::tracee::{LiveThread, Space, StoppedThread};
 use crate::wait::{self, Standing};
 
@@ -38,14 +39,19 @@ pub(crate) type Answers = (AltStack, u64);
 /// Reads the answers to [`ask`].
 pub(crate) fn answers(annex: &Annex, asked: Asked) -> Answers {
     let bytes = remote::answer(annex, asked.altstack);
-    let altstack =
-        AltStack { sp: word(&bytes, 0), flags: word(&bytes, 8) & 0xffff_ffff, size: word(&bytes, 16) };
+    let altstack = AltStack {
+        sp: word(&bytes, 0),
+        flags: word(&bytes, 8) & 0xffff_ffff,
+        size: word(&bytes, 16),
+    };
     (altstack, word(&remote::answer(annex, asked.clear_tid), 0))
 }
 
 /// Signals of `queue` that `mask` does not block.
 pub(crate) fn unblocked(queue: &[Queued], mask: u64) -> bool {
-    queue.iter().any(|q| u32::try_from(q.number() - 1).is_ok_and(|bit| bit < 64 && mask >> bit & 1 == 0))
+    queue
+        .iter()
+        .any(|q| u32::try_from(q.number() - 1).is_ok_and(|bit| bit < 64 && mask >> bit & 1 == 0))
 }
 
 /// Captures one thread whose questions were answered, and readies it to go on unseen.
@@ -78,13 +84,27 @@ pub(crate) fn capture(
         }
         Standing::Restarts { call } | Standing::Interrupted { call } => {
             let note = live.waiting.as_ref();
-            let call = if i64::try_from(call) == Ok(libc::SYS_restart_syscall) { note.map_or(call, |n| n.call) } else { call };
-            let remaining = note.filter(|n| n.call == call).and_then(|n| Some(n.end_ns.saturating_sub(now_ns?)));
+            let call = if i64::try_from(call) == Ok(libc::SYS_restart_syscall) {
+                note.map_or(call, |n| n.call)
+            } else {
+                call
+            };
+            let remaining = note
+                .filter(|n| n.call == call)
+                .and_then(|n| Some(n.end_ns.saturating_sub(now_ns?)));
             (wait::on_the_call(&raw, call), Some(wait::wait_image(call, remaining)))
         }
     };
     if let (Standing::Interrupted { call }, Some(waited)) = (standing, waited) {
-        enter_again(&space.annex, live, stopped, &registers, call, waited.remaining_ns, free_trampoline);
+        enter_again(
+            &space.annex,
+            live,
+            stopped,
+            &registers,
+            call,
+            waited.remaining_ns,
+            free_trampoline,
+        );
     }
     let mut comm = [0; 16];
     let mut text = Vec::new();
@@ -113,10 +133,19 @@ pub(crate) fn capture(
 /// The image of a thread that was left asleep: as before, but for the time that has gone by.
 pub(crate) fn asleep(live: &mut LiveThread, now_ns: Option<u64>) -> Arc<Thread> {
     let image = live.image.as_mut().expect("only a captured thread is left asleep");
-    let remaining = live.waiting.as_ref().and_then(|w| Some(w.end_ns.saturating_sub(now_ns?)));
+    let remaining = live
+        .waiting
+        .as_ref()
+        .and_then(|w| Some(w.end_ns.saturating_sub(now_ns?)));
     if let Some(wait) = image.wait.filter(|w| w.remaining_ns.is_some() && remaining.is_some()) {
-        let wait = image::thread::Wait { remaining_ns: remaining, ..wait };
-        *image = Arc::new(Thread { wait: Some(wait), ..(**image).clone() });
+        let wait = image::thread::Wait {
+            remaining_ns: remaining,
+            ..wait
+        };
+        *image = Arc::new(Thread {
+            wait: Some(wait),
+            ..(**image).clone()
+        });
     }
     image.clone()
 }
@@ -125,11 +154,17 @@ pub(crate) fn asleep(live: &mut LiveThread, now_ns: Option<u64>) -> Arc<Thread> 
 pub(crate) fn sleeps_as_captured(live: &LiveThread, buffer: &mut Vec<u8>) -> bool {
     let Some(image) = &live.image else { return false };
     let Some(wait) = image.wait else { return false };
-    let Some(line) = live.sleeping_call(buffer) else { return false };
-    let Ok(text) = std::str::from_utf8(&line) else { return false };
+    let Some(line) = live.sleeping_call(buffer) else {
+        return false;
+    };
+    let Ok(text) = std::str::from_utf8(&line) else {
+        return false;
+    };
     let words: Vec<&str> = text.split_ascii_whitespace().collect();
     let hex = |word: &str| u64::from_str_radix(word.strip_prefix("0x")?, 16).ok();
-    let (Some(call), Some(sp), Some(pc)) = (words.first(), words.get(7), words.get(8)) else { return false };
+    let (Some(call), Some(sp), Some(pc)) = (words.first(), words.get(7), words.get(8)) else {
+        return false;
+    };
     let Ok(call) = call.parse::<u64>() else { return false };
     let expected = match &live.trampoline {
         Some(trampoline) => trampoline.entry + 2,
@@ -152,9 +187,14 @@ pub(crate) fn enter_again(
     live.trampoline = None;
     if let Some(remaining_ns) = remaining_ns {
         let index = free_trampoline();
-        if let Some((bytes, entered)) = wait::trampoline(annex.trampoline_address(index), call, canonical, remaining_ns) {
+        if let Some((bytes, entered)) = wait::trampoline(annex.trampoline_address(index), call, canonical, remaining_ns)
+        {
             annex.write_trampoline(index, &bytes);
-            live.trampoline = Some(wait::Trampoline { index, entry: annex.trampoline_address(index), canonical: *canonical });
+            live.trampoline = Some(wait::Trampoline {
+                index,
+                entry: annex.trampoline_address(index),
+                canonical: *canonical,
+            });
             stopped.set_registers(entered);
             return;
         }
@@ -162,9 +202,53 @@ pub(crate) fn enter_again(
     stopped.set_registers(*canonical);
 }
 
+/// Readies every stopped thread that was not captured (or captured and left as it was) to go on as if it had never been
+/// stopped.
+pub(crate) fn go_on_unseen(live: &mut Live, stopped: &mut Stopped) {
+    for (tid, thread) in stopped {
+        let Standing::Interrupted { .. } = wait::standing(&thread.raw, false) else {
+            continue;
+        };
+        let signals = |of_process| ptrace::peek_signals(*tid, of_process).unwrap_or_default();
+        let queued: Vec<Queued> = signals(false).into_iter().chain(signals(true)).map(Queued).collect();
+        let Standing::Interrupted { call } = wait::standing(&thread.raw, unblocked(&queued, thread.mask)) else {
+            continue;
+        };
+        let Some(process) = live.get_mut(&thread.host_pid) else {
+            continue;
+        };
+        let (Some(space), Some(known)) = (&process.space, process.threads.get_mut(tid)) else {
+            thread.set_registers(wait::on_the_call(&thread.raw, call));
+            continue;
+        };
+        let raw = match (space.annex.trampoline_at(thread.raw[RIP]), &known.trampoline) {
+            (Some((index, offset)), Some(t)) if t.index == index => wait::leave_trampoline(t, &thread.raw, offset),
+            _ => thread.raw,
+        };
+        let canonical = wait::on_the_call(&raw, call);
+        let now = linux::sched::monotonic_ns();
+        let remaining = known
+            .waiting
+            .as_ref()
+            .filter(|w| w.call == call)
+            .map(|w| w.end_ns.saturating_sub(now));
+        let mut next = process.next_trampoline;
+        let mut free = || {
+            next = (next + 1) % remote::TRAMPOLINE_COUNT;
+            next
+        };
+        enter_again(&space.annex, known, thread, &canonical, call, remaining, &mut free);
+        process.next_trampoline = next;
+    }
+}
+
 fn rseq(tid: i32) -> Result<Rseq, EngineError> {
     match ptrace::rseq(tid) {
-        Ok((address, size, signature)) => Ok(Rseq { address, size, signature }),
+        Ok((address, size, signature)) => Ok(Rseq {
+            address,
+            size,
+            signature,
+        }),
         // Kernels without the request (before 5.13) or without restartable sequences.
         Err(e) if e.errno == libc::EIO || e.errno == libc::EINVAL => Ok(Rseq::default()),
         Err(e) => Err(e.into()),

@@ -47,8 +47,18 @@ fn serves(now_all: &Processes, now: &Object, target_all: &Processes, target: &Ob
     }
     match (&now.kind, &target.kind) {
         (
-            Kind::File { inode: a, directory: d, ghost: g, .. },
-            Kind::File { inode: b, directory: e, ghost: h, .. },
+            Kind::File {
+                inode: a,
+                directory: d,
+                ghost: g,
+                ..
+            },
+            Kind::File {
+                inode: b,
+                directory: e,
+                ghost: h,
+                ..
+            },
         ) => a == b && d == e && g.is_some() == h.is_some(),
         (Kind::Memory { object: a, .. }, Kind::Memory { object: b, .. }) => {
             now_all.shared[*a as usize].inode == target_all.shared[*b as usize].inode
@@ -59,7 +69,10 @@ fn serves(now_all: &Processes, now: &Object, target_all: &Processes, target: &Ob
             now_all.pipes[*a as usize].inode == target_all.pipes[*b as usize].inode
         }
         (Kind::Socket { number: a, socket: s }, Kind::Socket { number: b, socket: t }) => {
-            a == b && now_all.sockets[*s as usize].peer == target_all.sockets[*t as usize].peer
+            let (now, target) = (&now_all.sockets[*s as usize], &target_all.sockets[*t as usize]);
+            // What was shut down stays so; what was closed at the other end cannot be filled again.
+            let open = now.shutdown & !target.shutdown == 0;
+            a == b && now.peer == target.peer && open && (now.peer != 0 || now == target)
         }
         (Kind::Event { semaphore: a, .. }, Kind::Event { semaphore: b, .. }) => a == b,
         (Kind::Timer { clock: a, .. }, Kind::Timer { clock: b, .. }) => a == b,
@@ -74,8 +87,11 @@ fn serves(now_all: &Processes, now: &Object, target_all: &Processes, target: &Ob
 /// # Errors
 /// `Unsupported` where a description is gone that cannot be made again.
 pub(crate) fn plan(now: &Processes, target: &Processes, held: &dyn Fn(Inode) -> bool) -> Result<FdPlan, EngineError> {
-    let slots_now: BTreeMap<(u32, u32), ObjectIndex> =
-        now.processes.iter().flat_map(|(pid, p)| p.slots.iter().map(|s| ((*pid, s.number), s.object))).collect();
+    let slots_now: BTreeMap<(u32, u32), ObjectIndex> = now
+        .processes
+        .iter()
+        .flat_map(|(pid, p)| p.slots.iter().map(|s| ((*pid, s.number), s.object)))
+        .collect();
     let mut origins = vec![Origin::Made; target.objects.len()];
     let mut taken: BTreeSet<ObjectIndex> = BTreeSet::new();
     for (pid, process) in &target.processes {
@@ -86,7 +102,12 @@ pub(crate) fn plan(now: &Processes, target: &Processes, held: &dyn Fn(Inode) -> 
             }
             if let Some(object) = slots_now.get(&(*pid, slot.number))
                 && !taken.contains(object)
-                && serves(now, &now.objects[*object as usize], target, &target.objects[slot.object as usize])
+                && serves(
+                    now,
+                    &now.objects[*object as usize],
+                    target,
+                    &target.objects[slot.object as usize],
+                )
             {
                 *origin = Origin::Kept(*object);
                 taken.insert(*object);
@@ -94,8 +115,12 @@ pub(crate) fn plan(now: &Processes, target: &Processes, held: &dyn Fn(Inode) -> 
         }
     }
     adopt_moved(now, target, &mut origins, &mut taken);
+    make_pairs_whole(target, &mut origins);
     refuse_lost(now, target, &origins, held)?;
-    Ok(FdPlan { tables: tables(now, target, &origins), origins })
+    Ok(FdPlan {
+        tables: tables(now, target, &origins),
+        origins,
+    })
 }
 
 impl FdPlan {
@@ -113,8 +138,16 @@ impl FdPlan {
             for slot in &process.slots {
                 let origin = &mut self.origins[slot.object as usize];
                 let Origin::Kept(kept) = *origin else { continue };
-                let (wanted, present) = (&target.objects[slot.object as usize].kind, &now.objects[kept as usize].kind);
-                if let Kind::File { path, inode, ghost: None, .. } = wanted
+                let (wanted, present) = (
+                    &target.objects[slot.object as usize].kind,
+                    &now.objects[kept as usize].kind,
+                );
+                if let Kind::File {
+                    path,
+                    inode,
+                    ghost: None,
+                    ..
+                } = wanted
                     && matches!(present, Kind::File { path: other, .. } if other != path)
                     && !is_named(*pid, path, *inode)
                 {
@@ -132,10 +165,14 @@ impl FdPlan {
 fn tables(now: &Processes, target: &Processes, origins: &[Origin]) -> BTreeMap<u32, TablePlan> {
     let mut tables = BTreeMap::new();
     for (pid, process) in &target.processes {
-        let Some(present) = now.processes.get(pid) else { continue };
+        let Some(present) = now.processes.get(pid) else {
+            continue;
+        };
         let mut table = TablePlan::default();
         let wanted: BTreeSet<u32> = process.slots.iter().map(|s| s.number).collect();
-        table.close.extend(present.slots.iter().map(|s| s.number).filter(|n| !wanted.contains(n)));
+        table
+            .close
+            .extend(present.slots.iter().map(|s| s.number).filter(|n| !wanted.contains(n)));
         for slot in &process.slots {
             let old = present.slots.iter().find(|s| s.number == slot.number);
             match old {
@@ -155,14 +192,37 @@ fn tables(now: &Processes, target: &Processes, origins: &[Origin]) -> BTreeMap<u
 /// Descriptions that are known by an inode of their own and were moved to another slot.
 fn adopt_moved(now: &Processes, target: &Processes, origins: &mut [Origin], taken: &mut BTreeSet<ObjectIndex>) {
     for (wanted, origin) in target.objects.iter().zip(origins) {
-        let unique = matches!(wanted.kind, Kind::Pipe { .. } | Kind::Socket { .. } | Kind::File { ghost: Some(_), .. } | Kind::Memory { .. });
+        let unique = matches!(
+            wanted.kind,
+            Kind::Pipe { .. } | Kind::Socket { .. } | Kind::File { ghost: Some(_), .. } | Kind::Memory { .. }
+        );
         if *origin != Origin::Made || !unique {
             continue;
         }
-        let found = (0..).zip(&now.objects).find(|(at, object)| !taken.contains(at) && serves(now, object, target, wanted));
+        let found = (0..)
+            .zip(&now.objects)
+            .find(|(at, object)| !taken.contains(at) && serves(now, object, target, wanted));
         if let Some((at, _)) = found {
             *origin = Origin::Kept(at);
             taken.insert(at);
+        }
+    }
+}
+
+/// Two ends that are connected are kept together or made together.
+fn make_pairs_whole(target: &Processes, origins: &mut [Origin]) {
+    let made: BTreeSet<u64> = target
+        .objects
+        .iter()
+        .zip(origins.iter())
+        .filter_map(|(object, origin)| match (&object.kind, origin) {
+            (Kind::Socket { socket, .. }, Origin::Made) => Some(target.sockets[*socket as usize].peer),
+            _ => None,
+        })
+        .collect();
+    for (object, origin) in target.objects.iter().zip(origins) {
+        if matches!(object.kind, Kind::Socket { number, .. } if made.contains(&number)) {
+            *origin = Origin::Made;
         }
     }
 }
@@ -179,14 +239,13 @@ fn refuse_lost(
                 continue;
             }
             let subject = Subject::new(*pid, process.comm.clone());
-            let lost = |what: &str| Err(refuse(&subject, format!("fd {}: {what}, closed since the checkpoint", slot.number)));
+            let lost = |what: &str| {
+                Err(refuse(
+                    &subject,
+                    format!("fd {}: {what}, closed since the checkpoint", slot.number),
+                ))
+            };
             match &target.objects[slot.object as usize].kind {
-                Kind::Memory { object, .. } => {
-                    let inode = target.shared[*object as usize].inode;
-                    if !now.shared.iter().any(|s| s.inode == inode) {
-                        return lost("a memory file that nobody holds any more");
-                    }
-                }
                 Kind::Pipe { pipe } => {
                     let wanted = &target.pipes[*pipe as usize];
                     let alive = now.pipes.iter().any(|p| p.inode == wanted.inode);
@@ -196,7 +255,7 @@ fn refuse_lost(
                 }
                 Kind::Socket { socket, .. } => {
                     let wanted = &target.sockets[*socket as usize];
-                    if wanted.outside || wanted.peer == 0 {
+                    if wanted.outside {
                         return lost("a unix socket whose other end is not in the box");
                     }
                 }

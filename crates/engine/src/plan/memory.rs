@@ -56,10 +56,17 @@ fn move_brk(mappings: &mut Vec<Mapping>, from: u64, to: u64) {
                 continue;
             }
             if mapping.start < to {
-                kept.push(Mapping { end: to, ..mapping.clone() });
+                kept.push(Mapping {
+                    end: to,
+                    ..mapping.clone()
+                });
             }
             if mapping.end > from {
-                kept.push(Mapping { start: from, backing: mapping.backing_at(from - mapping.start), ..mapping });
+                kept.push(Mapping {
+                    start: from,
+                    backing: mapping.backing_at(from - mapping.start),
+                    ..mapping
+                });
             }
         }
         *mappings = kept;
@@ -105,21 +112,27 @@ fn ranges(
         match (old, new) {
             (None, None) => {}
             (Some(old), None) if old.backing == Backing::Special => {
-                return Err(refuse(subject, "a mapping of the kernel's appeared since the checkpoint"));
+                return Err(refuse(
+                    subject,
+                    "a mapping of the kernel's appeared since the checkpoint",
+                ));
             }
             // A stack that grew stays grown: the kernel may grow it again at any moment by itself.
             (Some(old), None) if old.grows_down => push_drop(&mut plan.drop, start, end),
             (Some(_), None) => push_range(&mut plan.unmap, start, end),
             (None, Some(new)) if new.backing == Backing::Special => {
-                return Err(refuse(subject, "a mapping of the kernel's was removed since the checkpoint"));
+                return Err(refuse(
+                    subject,
+                    "a mapping of the kernel's was removed since the checkpoint",
+                ));
             }
             (None, Some(new)) => {
                 push_map(&mut plan.map, new, start, end, subject)?;
                 push_range(fresh, start, end);
             }
             (Some(old), Some(new)) => {
-                let same = old.shared == new.shared
-                    && old.backing_at(start - old.start) == new.backing_at(start - new.start);
+                let same =
+                    old.shared == new.shared && old.backing_at(start - old.start) == new.backing_at(start - new.start);
                 if !same {
                     push_range(&mut plan.unmap, start, end);
                     push_map(&mut plan.map, new, start, end, subject)?;
@@ -158,9 +171,17 @@ fn push_map(
         && path.ends_with(b" (deleted)")
     {
         let path = String::from_utf8_lossy(path).into_owned();
-        return Err(refuse(subject, format!("unmapped a file since the checkpoint that no path leads to ({path})")));
+        return Err(refuse(
+            subject,
+            format!("unmapped a file since the checkpoint that no path leads to ({path})"),
+        ));
     }
-    let piece = Mapping { start, end, backing: wanted.backing_at(start - wanted.start), ..wanted.clone() };
+    let piece = Mapping {
+        start,
+        end,
+        backing: wanted.backing_at(start - wanted.start),
+        ..wanted.clone()
+    };
     match maps.last_mut() {
         Some(last)
             if last.end == start
@@ -208,7 +229,9 @@ fn pages(now: &AddressSpace, target: &AddressSpace, dirty: &[u64], fresh: &[(u64
         }
     }
     for (start, end) in fresh {
-        target.pages.for_each_in(start / 4096, end / 4096, |page, _| plan.write.push(page));
+        target
+            .pages
+            .for_each_in(start / 4096, end / 4096, |page, _| plan.write.push(page));
     }
     plan.write.sort_unstable();
 }
@@ -220,11 +243,22 @@ mod tests {
     use std::sync::Arc;
 
     fn anonymous(start: u64, end: u64, prot: u8) -> Mapping {
-        Mapping { start, end, prot, shared: false, backing: Backing::Anonymous, grows_down: false }
+        Mapping {
+            start,
+            end,
+            prot,
+            shared: false,
+            backing: Backing::Anonymous,
+            grows_down: false,
+        }
     }
 
     fn space(mappings: Vec<Mapping>, brk: u64) -> AddressSpace {
-        AddressSpace { mappings: Arc::new(mappings), pages: PageIndex::default(), brk }
+        AddressSpace {
+            mappings: Arc::new(mappings),
+            pages: PageIndex::default(),
+            brk,
+        }
     }
 
     fn subject() -> Subject {
@@ -235,7 +269,10 @@ mod tests {
     fn merged_and_split_mappings_are_the_same() {
         let now = space(vec![anonymous(0x1000, 0x3000, 3), anonymous(0x3000, 0x5000, 3)], 0);
         let target = space(vec![anonymous(0x1000, 0x5000, 3)], 0);
-        assert_eq!(plan(&now, &target, &[], &subject()).expect("plans"), MemoryPlan::default());
+        assert_eq!(
+            plan(&now, &target, &[], &subject()).expect("plans"),
+            MemoryPlan::default()
+        );
     }
 
     #[test]
@@ -255,6 +292,12 @@ mod tests {
         let now = space(vec![anonymous(0x1000, 0x3000, 3)], 0x3000);
         let target = space(vec![anonymous(0x1000, 0x5000, 3)], 0x4800);
         let plan = plan(&now, &target, &[], &subject()).expect("plans");
-        assert_eq!(plan, MemoryPlan { brk: Some(0x4800), ..MemoryPlan::default() });
+        assert_eq!(
+            plan,
+            MemoryPlan {
+                brk: Some(0x4800),
+                ..MemoryPlan::default()
+            }
+        );
     }
 }

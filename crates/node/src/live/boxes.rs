@@ -6,11 +6,10 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use files::Volume;
 use image::SandboxId;
 use sandbox::{Image, Limits, Spec};
 use timeline::events::Events as Log;
-use timeline::{CreateSpec, Handle, Surroundings, Timeline, TimelineError};
+use timeline::{CreateSpec, DirtySource, EngineConfig, Handle, Surroundings, Timeline, TimelineError, Volume};
 
 use crate::auth::Caller;
 use crate::config::Config;
@@ -55,7 +54,7 @@ pub struct Birth {
 pub struct Boxes {
     volume: Volume,
     log: Arc<Log>,
-    dirty: engine::DirtySource,
+    dirty: DirtySource,
     faults: Vec<String>,
     verify: bool,
     now_ms: fn() -> u64,
@@ -84,9 +83,9 @@ impl Boxes {
             volume,
             log,
             dirty: if config.scan {
-                engine::DirtySource::Scan
+                DirtySource::Scan
             } else {
-                engine::DirtySource::Compare
+                DirtySource::Compare
             },
             faults: config.faults.clone(),
             verify: config.verify,
@@ -99,7 +98,7 @@ impl Boxes {
     /// Makes one, and waits until it takes commands.
     pub fn create(&self, birth: &Birth) -> Result<Running, TimelineError> {
         let directory = self.volume.root.join("boxes").join(birth.id.to_string());
-        std::fs::create_dir(&directory).map_err(|error| linux::SysError::io("mkdir", directory.display(), &error))?;
+        make_directory(&directory)?;
         // From here on dropping it takes back what was taken.
         let place = Place {
             directory,
@@ -112,7 +111,7 @@ impl Boxes {
             spec.image = Image::Directory(root);
         }
         let own = place.directory.join("box");
-        std::fs::create_dir(&own).map_err(|error| linux::SysError::io("mkdir", own.display(), &error))?;
+        make_directory(&own)?;
         let (now_ms, random_bits) = (self.now_ms, self.random_bits);
         let surroundings = Surroundings {
             directory: own,
@@ -130,7 +129,7 @@ impl Boxes {
             name: birth.name.clone(),
             tenant: birth.caller.tenant.clone(),
             sandbox,
-            engine: engine::Config {
+            engine: EngineConfig {
                 dirty: self.dirty,
                 faults: self.faults.clone(),
                 stop_timeout: STOP_TIMEOUT,
@@ -139,6 +138,10 @@ impl Boxes {
             verify: self.verify,
         }
     }
+}
+
+fn make_directory(path: &Path) -> Result<(), TimelineError> {
+    std::fs::create_dir(path).map_err(|error| TimelineError::io("mkdir", path.display(), &error))
 }
 
 fn spec(birth: &Birth, id_range_index: u32) -> Spec {
