@@ -2,9 +2,9 @@
 //! then what memory's owner holds, and registers last. After the first stage there is no way back but forward: an
 //! error then is fatal for the box.
 
-pub(crate) mod cwd;
 pub(crate) mod fds;
 pub(crate) mod memory;
+pub(crate) mod nameless;
 pub(crate) mod processes;
 pub(crate) mod signals;
 pub(crate) mod threads;

@@ -135,7 +135,7 @@ fn make(scene: &Scene<'_>, by_pid: &BTreeMap<u32, i32>) -> Result<BTreeMap<Objec
                 path,
                 ghost: Some(ghost),
                 ..
-            } => ghost_end(process, path, *ghost, object.flags, &mut ghosts)?,
+            } => super::nameless::file(process, path, *ghost, object.flags, &mut ghosts)?,
             _ => make_one(scene, process, object)?,
         };
         made.insert(index, fd);
@@ -143,13 +143,13 @@ fn make(scene: &Scene<'_>, by_pid: &BTreeMap<u32, i32>) -> Result<BTreeMap<Objec
     Ok(made)
 }
 
-fn open_flags(flags: u32) -> OFlags {
+pub(super) fn open_flags(flags: u32) -> OFlags {
     let dropped = OFlags::CREATE | OFlags::EXCL | OFlags::TRUNC;
     (OFlags::from_bits_retain(flags) - dropped) | OFlags::NOCTTY | OFlags::CLOEXEC
 }
 
 /// Opens a path as the process sees it. The box may have planted links: nothing outside its root can be reached.
-pub(crate) fn open_inside(process: &LiveProcess, path: &[u8], flags: OFlags) -> Result<OwnedFd, EngineError> {
+pub(super) fn open_inside(process: &LiveProcess, path: &[u8], flags: OFlags) -> Result<OwnedFd, EngineError> {
     let root = process.dir.file_as("root", OFlags::PATH | OFlags::DIRECTORY)?;
     let relative = path.strip_prefix(b"/").unwrap_or(path);
     let relative = if relative.is_empty() { b"." } else { relative };
@@ -222,37 +222,6 @@ fn pipe_end(
     };
     let end = if flags.contains(OFlags::WRONLY) { writer } else { reader };
     end.try_clone().map_err(|e| SysError::io("dup", "a pipe", &e).into())
-}
-
-/// A file without a name, where it had its name; what is in it is put there with the other states. The path may be
-/// another file's by now.
-fn ghost_end(
-    process: &LiveProcess,
-    path: &[u8],
-    ghost: u32,
-    flags: u32,
-    ghosts: &mut BTreeMap<u32, OwnedFd>,
-) -> Result<OwnedFd, EngineError> {
-    let file = match ghosts.entry(ghost) {
-        std::collections::btree_map::Entry::Occupied(entry) => entry.into_mut(),
-        std::collections::btree_map::Entry::Vacant(entry) => {
-            let directory = path
-                .iter()
-                .rposition(|byte| *byte == b'/')
-                .map_or(&b"/"[..], |at| &path[..at]);
-            entry.insert(nameless(process, directory).or_else(|_| nameless(process, b"/"))?)
-        }
-    };
-    let flags = open_flags(flags) - OFlags::NOFOLLOW - OFlags::DIRECTORY;
-    Ok(descriptor::reopen(file.as_fd(), flags)?)
-}
-
-fn nameless(process: &LiveProcess, directory: &[u8]) -> Result<OwnedFd, EngineError> {
-    let directory = open_inside(process, directory, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC)?;
-    let owner = process.dir.stat("root")?;
-    let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
-    let _acting = linux::owner::act_as(owner.st_uid, owner.st_gid)?;
-    rustix::fs::openat(&directory, ".", flags, Mode::RUSR | Mode::WUSR).map_err(made_error("O_TMPFILE"))
 }
 
 fn socket_end(

@@ -5,7 +5,7 @@ use image::process::Process;
 use image::signal::Queued;
 use image::timer::Armed;
 
-use super::cwd::Footing;
+use super::nameless::Footing;
 use crate::error::EngineError;
 use crate::fault::Faults;
 use crate::freeze::Stopped;

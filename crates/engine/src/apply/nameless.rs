@@ -1,8 +1,11 @@
-//! A working directory that no name leads to: made for the moment in which the process steps into it, as near as may be
-//! to where it was, and removed again. It never changes what the box can list, nor the times of the directory it was in.
+//! What no name leads to and nobody holds any more: open files, and working directories. They are made again as near
+//! as may be to where they were. A file never gets a name; a directory has one for the moment in which the process steps
+//! into it, and the times of the directory that it was in are put back.
 
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::ffi::OsStr;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 
 use image::process::Process;
@@ -10,7 +13,7 @@ use linux::SysError;
 use rustix::fs::{AtFlags, Mode, OFlags, Timespec, Timestamps};
 use rustix::io::Errno;
 
-use super::fds::open_inside;
+use super::fds::{open_flags, open_inside};
 use crate::error::EngineError;
 use crate::tracee::LiveProcess;
 
@@ -18,6 +21,38 @@ use crate::tracee::LiveProcess;
 pub(crate) const DELETED: &[u8] = b" (deleted)";
 /// Names that are tried where the old one is taken; a box that takes them all stops itself.
 const NAMES_MAX: u32 = 100;
+
+/// A file without a name, where it had its name; what is in it is put there with the other states. The path may be
+/// another file's by now.
+pub(super) fn file(
+    process: &LiveProcess,
+    path: &[u8],
+    ghost: u32,
+    flags: u32,
+    ghosts: &mut BTreeMap<u32, OwnedFd>,
+) -> Result<OwnedFd, EngineError> {
+    let file = match ghosts.entry(ghost) {
+        Entry::Occupied(entry) => entry.into_mut(),
+        Entry::Vacant(entry) => {
+            let directory = path
+                .iter()
+                .rposition(|byte| *byte == b'/')
+                .map_or(&b"/"[..], |at| &path[..at]);
+            entry.insert(new_file(process, directory).or_else(|_| new_file(process, b"/"))?)
+        }
+    };
+    let flags = open_flags(flags) - OFlags::NOFOLLOW - OFlags::DIRECTORY;
+    Ok(linux::descriptor::reopen(file.as_fd(), flags)?)
+}
+
+fn new_file(process: &LiveProcess, directory: &[u8]) -> Result<OwnedFd, EngineError> {
+    let directory = open_inside(process, directory, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC)?;
+    let owner = process.dir.stat("root")?;
+    let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
+    let _acting = linux::owner::act_as(owner.st_uid, owner.st_gid)?;
+    rustix::fs::openat(&directory, ".", flags, Mode::RUSR | Mode::WUSR)
+        .map_err(|e| SysError::rustix("open O_TMPFILE", "a directory", e).into())
+}
 
 /// The directory while it has a name.
 #[derive(Debug)]
@@ -81,6 +116,6 @@ impl Footing {
 }
 
 /// True when two links of `/proc/PID/cwd` mean the same: a removed directory may have been made again under another name.
-pub(crate) fn is_same(now: &[u8], wanted: &[u8]) -> bool {
+pub(crate) fn is_same_directory(now: &[u8], wanted: &[u8]) -> bool {
     now == wanted || (now.ends_with(DELETED) && wanted.ends_with(DELETED))
 }
