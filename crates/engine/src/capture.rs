@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use image::fd::Inode;
-use image::memory::{AddressSpace, Backing, Mapping, PageIndex};
+use image::memory::{AddressSpace, Backing, Mapping, PageIndex, Slot};
 use image::process::{Lasting, Process};
 use image::signal::{Action, Queued};
 use image::thread::Thread;
@@ -39,7 +39,7 @@ pub(crate) struct Observed {
     /// Pages in the staging window: page number, staged index.
     pub(crate) staged: Vec<(u64, usize)>,
     /// Pages that were copied at once (unreadable to the process itself, or more than the window holds).
-    pub(crate) copied: Vec<(u64, [u8; 4096])>,
+    pub(crate) copied: Vec<(u64, Slot)>,
 }
 
 /// What a process answers about itself.
@@ -428,7 +428,7 @@ fn copy_missed(
     staged: &[(u64, usize)],
     rest: &[u64],
     manner: &Manner<'_>,
-) -> Result<Vec<(u64, [u8; 4096])>, EngineError> {
+) -> Result<Vec<(u64, Slot)>, EngineError> {
     if !manner.bytes || manner.faults.skips("pages") {
         return Ok(Vec::new());
     }
@@ -785,18 +785,20 @@ fn copy_rest(
     staged: &[(u64, usize)],
     unreadable: &[usize],
     rest: &[u64],
-) -> Result<Vec<(u64, [u8; 4096])>, EngineError> {
+) -> Result<Vec<(u64, Slot)>, EngineError> {
     let mut copied = Vec::with_capacity(rest.len());
     let unreadable = unreadable
         .iter()
         .filter_map(|index| staged.get(*index))
         .map(|(page, _)| page * 4096);
     let mut forced: Vec<u64> = unreadable.collect();
-    for chunk in rest.chunks(4096) {
-        let mut bytes = vec![0u8; chunk.len() * 4096];
-        if linux::process_vm::read_pages(host_pid, chunk, &mut bytes).is_ok() {
+    // Small stretches: one page that cannot be read makes its whole stretch take the slow way.
+    let mut buffer = vec![0u8; 64 * 4096];
+    for chunk in rest.chunks(64) {
+        let bytes = &mut buffer[..chunk.len() * 4096];
+        if linux::process_vm::read_pages(host_pid, chunk, bytes).is_ok() {
             for (address, page) in chunk.iter().zip(bytes.chunks_exact(4096)) {
-                copied.push((address / 4096, page.try_into().expect("a page")));
+                copied.push((address / 4096, crate::slot(page.try_into().expect("a page"))));
             }
         } else {
             forced.extend_from_slice(chunk);
@@ -806,7 +808,7 @@ fn copy_rest(
         let mut page = [0; 4096];
         // A guard page or a hole past the end of a file: there is nothing to keep.
         if linux::process_vm::read_forced(&space.memory, address, &mut page).is_ok() {
-            copied.push((address / 4096, page));
+            copied.push((address / 4096, crate::slot(&page)));
         }
     }
     Ok(copied)

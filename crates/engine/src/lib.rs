@@ -293,18 +293,22 @@ impl Engine {
     }
 }
 
+/// A page's bytes as the index keeps them.
+pub(crate) fn slot(bytes: &[u8; 4096]) -> Slot {
+    if *bytes == [0; 4096] {
+        Slot::Zero
+    } else {
+        Slot::Bytes(Arc::new(Page(*bytes)))
+    }
+}
+
 /// Keeps a page where its bytes differ from what the index has.
 fn keep(pages: &mut PageIndex, page: u64, bytes: &[u8; 4096]) {
     let known = pages.get(page);
     if !matches!(known, Slot::Absent) && known.bytes() == Some(bytes) {
         return;
     }
-    let slot = if *bytes == [0; 4096] {
-        Slot::Zero
-    } else {
-        Slot::Bytes(Arc::new(Page(*bytes)))
-    };
-    pages.set(page, slot);
+    pages.set(page, slot(bytes));
 }
 
 impl Frozen<'_> {
@@ -534,7 +538,7 @@ struct MemoryFound {
     dirty: Vec<u64>,
     freed: Vec<u64>,
     staged: Vec<(u64, usize)>,
-    copied: Vec<(u64, [u8; 4096])>,
+    copied: Vec<(u64, Slot)>,
 }
 
 impl MemoryFound {
@@ -548,8 +552,11 @@ impl MemoryFound {
             space.annex.staged_page(index, &mut buffer);
             keep(&mut space.pages, page, &buffer);
         }
-        for (page, bytes) in self.copied {
-            keep(&mut space.pages, page, &bytes);
+        for (page, slot) in self.copied {
+            let known = space.pages.get(page);
+            if matches!(known, Slot::Absent) || known.bytes() != slot.bytes() {
+                space.pages.set(page, slot);
+            }
         }
     }
 }

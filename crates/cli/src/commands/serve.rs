@@ -35,6 +35,7 @@ fn run(place: node::config::Place, background: bool, output: &Output) -> Result<
         return Err(problem.hint("sudo deltabox serve").into());
     }
     let socket = place.socket.clone();
+    linux::memfd::keep_freed_memory();
     let mut config = node::Config::new(place);
     std::fs::create_dir_all(&config.state).map_err(|error| CliError::io(config.state.display(), &error))?;
     config.scan = doctor::scans(&doctor::features(&config.state)?);

@@ -159,15 +159,19 @@ pub(crate) fn scan(space: &Space, protect: bool) -> Result<Regions, EngineError>
         &mut regions.written,
     )?;
     let untracked = pagemap::WPALLOWED;
-    let query = Query {
-        start: 0,
-        end: END,
-        protect: false,
-        inverted: untracked,
-        all: untracked,
-        ..written
-    };
-    pagemap::scan(&space.pagemap, query, &mut regions.others)?;
+    let own = space.annex.range();
+    // Around our own windows, whose many pages are nobody's business.
+    for (start, end) in [(0, own.start), (own.end, END)] {
+        let query = Query {
+            start,
+            end,
+            protect: false,
+            inverted: untracked,
+            all: untracked,
+            ..written
+        };
+        pagemap::scan(&space.pagemap, query, &mut regions.others)?;
+    }
     Ok(regions)
 }
 
