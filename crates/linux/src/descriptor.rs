@@ -51,7 +51,11 @@ pub fn ask_timer(fd: BorrowedFd<'_>) -> Result<()> {
     let mut spec = [0u8; 32];
     // SAFETY: the kernel writes the 32 bytes of a struct itimerspec.
     let result = unsafe { libc::syscall(libc::SYS_timerfd_gettime, fd.as_raw_fd(), spec.as_mut_ptr()) };
-    if result < 0 { Err(SysError::last("timerfd_gettime", fd.as_raw_fd())) } else { Ok(()) }
+    if result < 0 {
+        Err(SysError::last("timerfd_gettime", fd.as_raw_fd()))
+    } else {
+        Ok(())
+    }
 }
 
 /// Arms a timer with a relative `struct itimerspec` and sets its unread expirations.
