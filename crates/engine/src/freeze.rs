@@ -361,13 +361,12 @@ fn busy(live: &Live, waiting: &BTreeSet<i32>, stopped: &mut Stopped) -> EngineEr
 fn release_late(waiting: &BTreeSet<i32>, stopped: &mut Stopped) {
     drop(let_go(std::mem::take(stopped)));
     for tid in waiting {
-        while let Ok(Some((_, what))) = ptrace::wait(*tid, true) {
+        if let Ok(Some((_, what))) = ptrace::wait(*tid, true) {
             match what {
                 Waited::Stopped { event: 0, signal } => drop(ptrace::detach(*tid, signal)),
                 Waited::Stopped { .. } => drop(ptrace::detach(*tid, 0)),
                 Waited::Gone(_) => {}
             }
-            break;
         }
     }
 }
