@@ -104,7 +104,7 @@ pub fn first(pagemap: &File, query: Query, count_max: usize) -> Result<Vec<Regio
 /// # Errors
 /// `ENOTTY` before kernel 6.7; `ESRCH`/`EFAULT` where the address space is gone.
 pub fn scan(pagemap: &File, query: Query, out: &mut Vec<Region>) -> Result<()> {
-    const CHUNK: usize = 1024;
+    const CHUNK: usize = 256;
     let mut regions = [page_region {
         start: 0,
         end: 0,
