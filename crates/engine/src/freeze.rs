@@ -152,11 +152,47 @@ pub(crate) fn stop_more(
 }
 
 /// Lets every task go on; what is gone is gone.
+///
+/// A task that was killed meanwhile is waited for: as long as its tracer has not, its parent and its namespace cannot.
 pub(crate) fn let_go(stopped: Stopped) -> Vec<EngineError> {
-    stopped
-        .into_values()
-        .filter_map(|thread| thread.release().err())
-        .collect()
+    let mut errors = Vec::new();
+    for (tid, thread) in stopped {
+        if let Err(error) = thread.release() {
+            errors.push(error);
+            await_or_detach(tid);
+        }
+    }
+    errors
+}
+
+/// For a task that could not be let go as it was: it is dying (then it is waited for) or stands still otherwise.
+fn await_or_detach(tid: i32) {
+    if ptrace::detach(tid, 0).is_ok() {
+        return;
+    }
+    while let Ok(Some((_, what))) = ptrace::wait(tid, true) {
+        match what {
+            Waited::Gone(_) => return,
+            Waited::Stopped { event: 0, signal } => drop(ptrace::detach(tid, signal)),
+            Waited::Stopped { .. } => drop(ptrace::detach(tid, 0)),
+        }
+    }
+}
+
+/// Waits for every tracee of this thread that has ended, once all of them are dying.
+pub(crate) fn reap_all(limit: std::time::Duration) -> Result<(), EngineError> {
+    let deadline = Deadline::start(limit)?;
+    loop {
+        match ptrace::wait(-1, true) {
+            Ok(Some((tid, Waited::Stopped { event: 0, signal }))) => drop(ptrace::detach(tid, signal)),
+            Ok(Some((tid, Waited::Stopped { .. }))) => drop(ptrace::detach(tid, 0)),
+            Ok(Some((_, Waited::Gone(_)))) => {}
+            Ok(None) if deadline.passed() => return Ok(()),
+            Ok(None) => {}
+            Err(error) if error.errno == libc::ECHILD => return Ok(()),
+            Err(error) => return Err(error.into()),
+        }
+    }
 }
 
 fn stop_into(
@@ -189,7 +225,11 @@ fn stop_into(
         if waiting.is_empty() {
             return Ok(());
         }
-        await_stops(config, live, waiting, stopped)?;
+        let mut waiting = waiting;
+        if let Err(error) = await_stops(config, live, &mut waiting, stopped) {
+            release_late(&waiting, stopped);
+            return Err(error);
+        }
     }
 }
 
@@ -248,7 +288,7 @@ fn note_wait(live: &mut Live, host_pid: i32, tid: i32, clock: Option<&mut SchedC
 fn await_stops(
     config: &Config,
     live: &mut Live,
-    mut waiting: BTreeSet<i32>,
+    waiting: &mut BTreeSet<i32>,
     stopped: &mut Stopped,
 ) -> Result<(), EngineError> {
     let mut deadline: Option<Deadline> = None;
@@ -260,17 +300,17 @@ fn await_stops(
             deadline = Some(Deadline::start(config.stop_timeout)?);
         }
         if block {
-            free_vfork_children(live, &waiting, stopped)?;
+            free_vfork_children(live, waiting, stopped)?;
         }
         match ptrace::wait(-1, block)? {
-            Some((tid, what)) => settle_stop(live, tid, what, &mut waiting, stopped)?,
+            Some((tid, what)) => settle_stop(live, tid, what, waiting, stopped)?,
             None if !block => {
                 tries += 1;
                 if tries.is_multiple_of(16) {
                     rustix::thread::sched_yield();
                 }
             }
-            None if deadline.as_ref().is_some_and(Deadline::passed) => return Err(busy(live, &waiting, stopped)),
+            None if deadline.as_ref().is_some_and(Deadline::passed) => return Err(busy(live, waiting)),
             None => {}
         }
     }
@@ -312,10 +352,12 @@ fn settle_stop(
             stopped.remove(&tid);
         }
         Waited::Stopped { event: STOP, signal } => {
+            waiting.remove(&tid);
             let Some(host_pid) = meet(live, tid)? else {
+                // Dying: nothing of it can be read any more.
+                await_or_detach(tid);
                 return Ok(());
             };
-            waiting.remove(&tid);
             stopped.insert(tid, StoppedThread::new(tid, host_pid, signal != libc::SIGTRAP)?);
         }
         // A signal is on its way in: let it in; the interrupt is still pending and stops the task right after.
@@ -332,8 +374,8 @@ fn resume_if_alive(tid: i32, signal: i32) -> Result<(), EngineError> {
     }
 }
 
-/// Names the task that does not stop; lets go of those that were only asked to.
-fn busy(live: &Live, waiting: &BTreeSet<i32>, stopped: &mut Stopped) -> EngineError {
+/// Names the task that does not stop.
+fn busy(live: &Live, waiting: &BTreeSet<i32>) -> EngineError {
     let tid = *waiting.first().expect("called while something is waited for");
     let mut text = Vec::new();
     let (mut comm, mut state) = ("?".to_owned(), "?".to_owned());
@@ -348,7 +390,6 @@ fn busy(live: &Live, waiting: &BTreeSet<i32>, stopped: &mut Stopped) -> EngineEr
         .values()
         .find(|p| p.threads.contains_key(&tid))
         .map_or(0, |p| p.pid);
-    release_late(waiting, stopped);
     EngineError::Busy {
         pid,
         comm,

@@ -233,6 +233,14 @@ impl Engine {
         Ok(())
     }
 
+    /// Once everything in the box was killed: waits for what this thread still traces, since until then neither the
+    /// box's PID 1 nor its namespaces can end.
+    pub fn reap(&mut self) {
+        const LIMIT: Duration = Duration::from_secs(10);
+        // What cannot be waited for is the kernel's to end when this thread ends.
+        drop(freeze::reap_all(LIMIT));
+    }
+
     /// Stops the box.
     ///
     /// # Errors

@@ -133,10 +133,13 @@ impl Halves {
     pub(crate) fn take_down(self) -> Result<(), TimelineError> {
         let Self {
             sandbox,
-            engine,
+            mut engine,
             tracker,
             directory,
         } = self;
+        // It fails only when PID 1 is gone, and then so is everything.
+        sandbox.kill_all().ok();
+        engine.reap();
         drop((engine, tracker));
         let mut sandbox = Rc::into_inner(sandbox).expect("only the engine had another");
         sandbox.teardown()?;
