@@ -179,20 +179,39 @@ fn await_or_detach(tid: i32) {
     }
 }
 
-/// Waits for every tracee of this thread that has ended, once all of them are dying.
-pub(crate) fn reap_all(limit: std::time::Duration) -> Result<(), EngineError> {
+/// Waits for every task of the box that this thread still traces, once all of them are dying. Asked for one by one: PID
+/// 1 of the box is a child of this thread too.
+pub(crate) fn reap_all(membership: &Membership, live: &Live, limit: std::time::Duration) -> Result<(), EngineError> {
+    let init = i32::try_from(membership.init_host_pid).expect("pids are positive ints");
+    let mut tids: BTreeSet<i32> = live
+        .values()
+        .flat_map(|process| process.threads.keys().copied())
+        .collect();
+    let mut text = Vec::new();
+    if let Ok(dir) = procfs::TaskDir::process(init)
+        && dir.read(&format!("task/{init}/children"), &mut text).is_ok()
+    {
+        let words = String::from_utf8_lossy(&text).into_owned();
+        tids.extend(
+            words
+                .split_ascii_whitespace()
+                .filter_map(|word| word.parse::<i32>().ok()),
+        );
+    }
+    let ours = rustix::thread::gettid().as_raw_nonzero().to_string();
     let deadline = Deadline::start(limit)?;
-    loop {
-        match ptrace::wait(-1, true) {
-            Ok(Some((tid, Waited::Stopped { event: 0, signal }))) => drop(ptrace::detach(tid, signal)),
-            Ok(Some((tid, Waited::Stopped { .. }))) => drop(ptrace::detach(tid, 0)),
-            Ok(Some((_, Waited::Gone(_)))) => {}
-            Ok(None) if deadline.passed() => return Ok(()),
-            Ok(None) => {}
-            Err(error) if error.errno == libc::ECHILD => return Ok(()),
-            Err(error) => return Err(error.into()),
+    for tid in tids {
+        let read = procfs::TaskDir::process(tid).and_then(|dir| dir.read("status", &mut text));
+        while read.is_ok() && procfs::field(&text, "TracerPid") == Some(&ours) && !deadline.passed() {
+            match ptrace::wait(tid, true)? {
+                Some((_, Waited::Gone(_))) => break,
+                Some((_, Waited::Stopped { event: 0, signal })) => drop(ptrace::detach(tid, signal)),
+                Some((_, Waited::Stopped { .. })) => drop(ptrace::detach(tid, 0)),
+                None => {}
+            }
         }
     }
+    Ok(())
 }
 
 fn stop_into(
@@ -360,9 +379,15 @@ fn settle_stop(
             };
             stopped.insert(tid, StoppedThread::new(tid, host_pid, signal != libc::SIGTRAP)?);
         }
-        // A signal is on its way in: let it in; the interrupt is still pending and stops the task right after.
-        Waited::Stopped { event: 0, signal } => resume_if_alive(tid, signal)?,
-        Waited::Stopped { .. } => resume_if_alive(tid, 0)?,
+        // A signal is on its way in, or it was in the middle of a clone or exec. Any stop takes the pending interrupt away
+        // (`ptrace_stop` in kernel/signal.c), so it is asked again.
+        Waited::Stopped { event, signal } => {
+            resume_if_alive(tid, if event == 0 { signal } else { 0 })?;
+            match ptrace::interrupt(tid) {
+                Err(error) if !error.is_gone() => return Err(error.into()),
+                _ => {}
+            }
+        }
     }
     Ok(())
 }

@@ -238,7 +238,7 @@ impl Engine {
     pub fn reap(&mut self) {
         const LIMIT: Duration = Duration::from_secs(10);
         // What cannot be waited for is the kernel's to end when this thread ends.
-        drop(freeze::reap_all(LIMIT));
+        drop(freeze::reap_all(&self.membership, &self.live, LIMIT));
     }
 
     /// Stops the box.

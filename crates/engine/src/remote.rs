@@ -310,8 +310,11 @@ pub(crate) fn finish(annex: &Annex, thread: &mut StoppedThread, batch: &Batch) -
     loop {
         match ptrace::wait(tid, true)? {
             Some((_, Waited::Stopped { event: STOP, .. })) => break,
-            Some((_, Waited::Stopped { event: 0, signal })) => ptrace::resume(tid, signal)?,
-            Some((_, Waited::Stopped { .. })) => ptrace::resume(tid, 0)?,
+            // Any stop takes the pending interrupt away.
+            Some((_, Waited::Stopped { event, signal })) => {
+                ptrace::resume(tid, if event == 0 { signal } else { 0 })?;
+                ptrace::interrupt(tid)?;
+            }
             Some((_, Waited::Gone(_))) => return Err(gone(tid)),
             None => {}
         }
