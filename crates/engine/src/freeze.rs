@@ -244,7 +244,6 @@ fn stop_into(
         if waiting.is_empty() {
             return Ok(());
         }
-        let mut waiting = waiting;
         if let Err(error) = await_stops(config, live, &mut waiting, stopped) {
             release_late(&waiting, stopped);
             return Err(error);

@@ -61,13 +61,13 @@ fn going_back_twenty_times_is_going_back_once() {
     assert_eq!(live.handle.execs().len(), 1);
 }
 
-// Known fault: about one run in three, a shell that stopped itself (SIGSTOP) while it was being checkpointed does not go
-// on at the SIGCONT after the rollback. Job-control stops are captured but not put back yet.
+// The program waits at a gate of its own. (Stopped by SIGSTOP instead, it does not go on after the rollback in about one
+// run of three: job-control stops are not put back yet, see docs/rollback-semantics.md.)
 #[test]
-#[ignore = "known fault: a job-control stop that falls into a checkpoint is not put back"]
 fn input_that_was_not_read_at_the_checkpoint_is_there_again() {
     let live = Live::new(1 << 30);
-    let exec = live.start("echo ready; kill -STOP $$; while read line; do echo \"got $line\"; done");
+    let exec =
+        live.start("mkfifo /tmp/gate; echo ready; read x </tmp/gate; while read line; do echo \"got $line\"; done");
     let mut follower = live.handle.follow(exec, 0).unwrap();
     read_until(&mut follower, "ready\n");
     tell(&live, exec, "early");
@@ -80,7 +80,7 @@ fn input_that_was_not_read_at_the_checkpoint_is_there_again() {
     .unwrap();
     live.rollback("HEAD");
     tell(&live, exec, "late");
-    live.ask(Command::Signal { exec, signal: 18 }).unwrap();
+    live.start("echo > /tmp/gate");
     assert_eq!(
         read_until(&mut follower, "late\n"),
         "<back to 6 false>got early\ngot late\n"
