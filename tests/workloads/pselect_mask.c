@@ -41,6 +41,8 @@ static void setup(void) {
     await_syscall(tid, SYS_pselect6);
 }
 static void check(void) {
+    // After a stop a thread takes a moment until it is back in its wait.
+    await_syscall(tid, SYS_pselect6);
     WANT_EQ("times the wait had returned", 0, returns);
     WANT_HEX("mask while it waits", 1ull << (temporary[0] - 1), status_hex(tid, "SigBlk"));
     pthread_kill(thread, SIGURG);

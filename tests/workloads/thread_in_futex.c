@@ -32,6 +32,8 @@ static void setup(void) {
     }
 }
 static void check(void) {
+    // After a stop a thread takes a moment until it is back in its wait.
+    for (int i = 0; i < THREADS; i++) await_syscall(tids[i], SYS_futex);
     for (int i = 0; i < THREADS; i++) {
         WANT_EQ("times a thread was woken", 0, woken[i]);
         WANT_EQ("sleepers on the other word", 0, syscall(SYS_futex, &elsewhere[i], FUTEX_WAKE_PRIVATE, 9, NULL, NULL, 0));
