@@ -15,7 +15,8 @@ use std::time::{Duration, Instant};
 use engine::{Config, Cost, DirtySource, Engine, EngineError, Membership};
 
 const PROGRAM: &str = r#"
-import sys, threading, mmap, random
+import sys, threading, mmap, random, os
+if os.environ.get("PIN"): os.sched_setaffinity(0, {1})
 size = int(sys.argv[1]) << 20
 heap = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
 for i in range(0, size, 4096): heap[i] = 1

@@ -53,7 +53,7 @@ fn list_children(init: i32) -> Result<Vec<i32>, EngineError> {
         for tid in dir.numbers("task").unwrap_or_default() {
             let tid = i32::try_from(tid).expect("pids are positive ints");
             tids.push(tid);
-            if dir.read(&format!("task/{tid}/children"), &mut text).is_ok() {
+            if dir.read_list(&format!("task/{tid}/children"), &mut text).is_ok() {
                 let words = String::from_utf8_lossy(&text).into_owned();
                 todo.extend(
                     words
@@ -189,7 +189,7 @@ pub(crate) fn reap_all(membership: &Membership, live: &Live, limit: std::time::D
         .collect();
     let mut text = Vec::new();
     if let Ok(dir) = procfs::TaskDir::process(init)
-        && dir.read(&format!("task/{init}/children"), &mut text).is_ok()
+        && dir.read_list(&format!("task/{init}/children"), &mut text).is_ok()
     {
         let words = String::from_utf8_lossy(&text).into_owned();
         tids.extend(
@@ -253,7 +253,14 @@ fn stop_into(
 
 /// Seizes and interrupts; `false` where it is gone.
 fn seize(live: &Live, tid: i32) -> Result<bool, EngineError> {
-    match ptrace::seize(tid, ptrace::OPTIONS) {
+    // The box's own filter does not hit what we inject. Refused where we are under a filter ourselves; then that filter
+    // must let our calls through.
+    let whole = ptrace::OPTIONS | ptrace::OPTION_SUSPEND_SECCOMP;
+    let seized = match ptrace::seize(tid, whole) {
+        Err(e) if e.errno == libc::EPERM || e.errno == libc::EINVAL => ptrace::seize(tid, ptrace::OPTIONS),
+        other => other,
+    };
+    match seized {
         Ok(()) => {}
         Err(e) if e.is_gone() => return Ok(false),
         Err(e) if e.errno == libc::EPERM => return seize_refused(live, tid, e),
@@ -312,8 +319,8 @@ fn await_stops(
     let mut deadline: Option<Deadline> = None;
     let mut tries = 0u32;
     while !waiting.is_empty() {
-        // The first looks do not sleep: a running task stops within microseconds.
-        let block = tries > 2000;
+        // The first looks do not sleep: a running task stops within microseconds. But it may need this very processor.
+        let block = tries >= LOOK_COUNT;
         if block && deadline.is_none() {
             deadline = Some(Deadline::start(config.stop_timeout)?);
         }
@@ -322,18 +329,16 @@ fn await_stops(
         }
         match ptrace::wait(-1, block)? {
             Some((tid, what)) => settle_stop(live, tid, what, waiting, stopped)?,
-            None if !block => {
-                tries += 1;
-                if tries.is_multiple_of(16) {
-                    rustix::thread::sched_yield();
-                }
-            }
+            None if !block => tries += 1,
             None if deadline.as_ref().is_some_and(Deadline::passed) => return Err(busy(live, waiting)),
             None => {}
         }
     }
     Ok(())
 }
+
+/// Looks for a stop before the driver sleeps: some tens of microseconds.
+const LOOK_COUNT: u32 = 100;
 
 /// A parent in `vfork` cannot stop before its child has run an exec: such a child is let go (the next round finds it
 /// again, in its own address space).
@@ -376,7 +381,12 @@ fn settle_stop(
                 await_or_detach(tid);
                 return Ok(());
             };
-            stopped.insert(tid, StoppedThread::new(tid, host_pid, signal != libc::SIGTRAP)?);
+            let process = &live[&host_pid];
+            let inside = (process.pid, process.threads[&tid].tid);
+            stopped.insert(
+                tid,
+                StoppedThread::new((host_pid, tid), inside, signal != libc::SIGTRAP)?,
+            );
         }
         // A signal is on its way in, or it was in the middle of a clone or exec. Any stop takes the pending interrupt away
         // (`ptrace_stop` in kernel/signal.c), so it is asked again.

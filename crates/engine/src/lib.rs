@@ -8,6 +8,7 @@ mod content;
 pub mod error;
 pub mod fault;
 mod freeze;
+mod helper;
 mod image_of;
 mod plan;
 mod remote;
@@ -79,6 +80,7 @@ pub struct Engine {
     clock: Option<SchedClock>,
     pending: Option<Pending>,
     set_last_pid: Option<SetLastPid>,
+    helper: helper::Helper,
     _not_send: std::marker::PhantomData<*const ()>,
 }
 
@@ -151,6 +153,9 @@ pub struct Frozen<'a> {
     since: Instant,
     mark: Instant,
     cost: Cost,
+    urgent: Option<linux::sched::Urgent>,
+    /// Something was done from outside to a task that was left asleep.
+    disturbed: bool,
 }
 
 impl Engine {
@@ -172,6 +177,7 @@ impl Engine {
             clock,
             pending: None,
             set_last_pid: None,
+            helper: helper::Helper::start(),
             _not_send: std::marker::PhantomData,
         })
     }
@@ -215,7 +221,7 @@ impl Engine {
             let process = self.live.get_mut(host_pid).expect("listed from it");
             result = capture::settle_in(process, &mut stopped, &manner).and_then(|()| {
                 let space = process.space.as_ref().expect("settled in");
-                capture::memory::protect(space)
+                capture::memory::protect(space, &self.helper)
             });
             if result.is_err() {
                 break;
@@ -227,7 +233,7 @@ impl Engine {
         for host_pid in fresh {
             let process = self.live.get_mut(&host_pid).expect("listed from it");
             if let Some(space) = &mut process.space {
-                capture::copy_in_background(host_pid, space)?;
+                capture::pages::copy_in_background(host_pid, space)?;
             }
         }
         Ok(())
@@ -247,6 +253,7 @@ impl Engine {
     /// `Busy` when a task does not stop in time (all is thawed again); `Unsupported` is not raised here.
     pub fn freeze(&mut self) -> Result<Frozen<'_>, EngineError> {
         self.settle();
+        let urgent = linux::sched::Urgent::raise();
         let since = Instant::now();
         let mut buffer = Vec::new();
         let stopped = freeze::stop(
@@ -262,6 +269,8 @@ impl Engine {
             since,
             mark: since,
             cost: Cost::default(),
+            urgent: Some(urgent),
+            disturbed: false,
         };
         frozen.phase("freeze");
         Ok(frozen)
@@ -357,7 +366,10 @@ impl Frozen<'_> {
         Ok(image)
     }
 
-    fn all_left_still_asleep(&self) -> bool {
+    fn all_left_still_asleep(&mut self) -> bool {
+        if std::mem::take(&mut self.disturbed) {
+            return false;
+        }
         let mut buffer = Vec::new();
         let threads = self.engine.live.values().flat_map(|process| &process.threads);
         threads
@@ -367,6 +379,11 @@ impl Frozen<'_> {
 
     /// Stops what was left asleep in the processes (host pids) for which `which` holds.
     fn stop_rest(&mut self, which: impl Fn(i32) -> bool) -> Result<(), EngineError> {
+        self.stop_threads(|host_pid, _| which(host_pid))
+    }
+
+    /// Stops what was left asleep and for which `which` holds (host pid, host tid).
+    fn stop_threads(&mut self, which: impl Fn(i32, i32) -> bool) -> Result<(), EngineError> {
         let engine = &mut *self.engine;
         freeze::stop_more(
             &engine.membership,
@@ -374,7 +391,7 @@ impl Frozen<'_> {
             &mut engine.clock,
             &mut engine.live,
             &mut self.stopped,
-            |_, host_pid, _| !which(host_pid),
+            |_, host_pid, tid| !which(host_pid, tid),
         )
     }
 
@@ -391,12 +408,23 @@ impl Frozen<'_> {
         let mut objects = Objects::default();
         let mut processes = BTreeMap::new();
         let mut memory = BTreeMap::new();
+        // Those that were left asleep are looked at from outside alone: that can be done beside all else.
+        let mut asleep: BTreeMap<i32, _> = pids
+            .iter()
+            .map(|pid| &self.engine.live[pid])
+            .filter(|process| process.threads.keys().all(|tid| !self.stopped.contains_key(tid)))
+            .map(|process| {
+                let look = capture::outside::Look::at(process, &self.stopped, None);
+                (process.host_pid, self.engine.helper.give(move || look.look()))
+            })
+            .collect();
         for host_pid in pids {
-            let observed = match self.observe_one(host_pid, bytes, now_ns, &names, &mut objects, &mut laps)? {
+            let outside = asleep.remove(&host_pid);
+            let observed = match self.observe_one(host_pid, bytes, now_ns, &names, &mut objects, outside, &mut laps)? {
                 Some(observed) => observed,
                 None => {
                     self.stop_rest(|pid| pid == host_pid)?;
-                    let observed = self.observe_one(host_pid, bytes, now_ns, &names, &mut objects, &mut laps)?;
+                    let observed = self.observe_one(host_pid, bytes, now_ns, &names, &mut objects, None, &mut laps)?;
                     observed.expect("a process that stands still is observed")
                 }
             };
@@ -406,7 +434,9 @@ impl Frozen<'_> {
                 freed,
                 staged,
                 copied,
+                disturbed,
             } = observed;
+            self.disturbed |= disturbed;
             if bytes && !found.untracked.is_empty() {
                 let space = self
                     .engine
@@ -468,6 +498,7 @@ impl Frozen<'_> {
         now_ns: Option<u64>,
         pids: &BTreeMap<i32, u32>,
         objects: &mut Objects,
+        outside: Option<helper::Promise<Result<capture::outside::Outside, EngineError>>>,
         laps: &mut Laps,
     ) -> Result<Option<capture::Observed>, EngineError> {
         let engine = &mut *self.engine;
@@ -483,10 +514,11 @@ impl Frozen<'_> {
             objects,
             cache: &mut engine.cache,
             manner: &manner,
+            helper: &engine.helper,
             pids,
             laps,
         };
-        capture::observe(process, &mut scene)
+        capture::observe(process, outside, &mut scene)
     }
 
     /// Paths (inside the box) of regular files that the box wrote through shared mappings since the last capture.
@@ -496,7 +528,7 @@ impl Frozen<'_> {
         let mut paths = Vec::new();
         for process in self.engine.live.values() {
             let mut text = Vec::new();
-            if process.dir.read("maps", &mut text).is_err() {
+            if process.dir.read_list("maps", &mut text).is_err() {
                 continue;
             }
             let own = process.space.as_ref().map_or(0..0, |space| space.annex.range());
@@ -536,6 +568,7 @@ impl Frozen<'_> {
         capture::threads::go_on_unseen(&mut self.engine.live, &mut self.stopped);
         // What is gone by now cannot be let go and need not be.
         drop(freeze::let_go(std::mem::take(&mut self.stopped)));
+        self.urgent = None;
     }
 }
 

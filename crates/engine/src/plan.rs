@@ -13,6 +13,8 @@ use image::thread::Thread;
 
 use crate::error::EngineError;
 use crate::unsupported::{Subject, refuse};
+use fds::{FdPlan, Origin, TablePlan};
+use image::fd::Kind;
 pub(crate) use memory::MemoryPlan;
 
 /// What must be done to processes.
@@ -109,6 +111,32 @@ fn in_terms_of(now: &Processes, target: &Processes, memory: &AddressSpace) -> Ad
         }
     }
     memory
+}
+
+/// True where putting a process back cannot be felt by a thread of it that sleeps through it: only pages, registers of
+/// other threads and positions of files change.
+pub(crate) fn leaves_sleepers_alone(step: &ProcessPlan, now: &Processes, target: &Processes, fds: &FdPlan) -> bool {
+    let memory = &step.memory;
+    let same_ranges =
+        memory.brk.is_none() && memory.unmap.is_empty() && memory.map.is_empty() && memory.protect.is_empty();
+    let same_tasks = step.reap.is_empty() && step.end_threads.is_empty() && step.make_threads.is_empty();
+    let same_table = fds
+        .tables
+        .get(&step.pid)
+        .is_none_or(|table| *table == TablePlan::default());
+    let (present, wanted) = (&now.processes[&step.pid], &target.processes[&step.pid]);
+    let same_signals = present.pending == wanted.pending;
+    let same_streams = now.pipes == target.pipes && now.sockets == target.sockets;
+    let waited_for = |kind: &Kind| matches!(kind, Kind::Event { .. } | Kind::Timer { .. } | Kind::Signal { .. });
+    let same_objects = target
+        .objects
+        .iter()
+        .zip(&fds.origins)
+        .all(|(object, origin)| match origin {
+            Origin::Kept(kept) => !waited_for(&object.kind) || now.objects[*kept as usize].kind == object.kind,
+            Origin::Made => !waited_for(&object.kind),
+        });
+    same_ranges && same_tasks && same_table && same_signals && same_streams && same_objects
 }
 
 fn missing_in<'a>(these: &'a [Arc<Thread>], others: &[Arc<Thread>]) -> impl Iterator<Item = &'a Arc<Thread>> {

@@ -9,6 +9,7 @@ use linux::ptrace::{self, RawRegisters, Waited};
 use linux::{SysError, batch};
 
 use crate::error::EngineError;
+use crate::freeze::Stopped;
 use crate::tracee::StoppedThread;
 
 const CODE_SIZE: usize = 1 << 20;
@@ -26,8 +27,12 @@ const ENTRY_SIZE: usize = 64;
 const ENTRY_COUNT_MAX: usize = 6144;
 const DATA: usize = TABLE + ENTRY_COUNT_MAX * ENTRY_SIZE;
 
-const RESULTS: usize = 0x1000;
-const OUT: usize = 0x41000;
+/// Bytes of the status words of one lane: done, and pages copied.
+const STATUS_SIZE: usize = 32;
+/// Threads that can run parts of one batch at the same time.
+const LANE_COUNT_MAX: usize = 1024;
+const RESULTS: usize = LANE_COUNT_MAX * STATUS_SIZE;
+const OUT: usize = RESULTS + 0x40000;
 const OUT_SIZE: usize = 0x10_0000;
 const PAGES: usize = OUT + OUT_SIZE;
 /// Pages that fit into the staging window at once.
@@ -103,7 +108,7 @@ pub(crate) struct Room {
     size: usize,
 }
 
-/// A table of calls being put together.
+/// A table of calls being put together, for one thread or (in lanes) for several that run at the same time.
 #[derive(Debug)]
 pub(crate) struct Batch {
     base: u64,
@@ -111,6 +116,17 @@ pub(crate) struct Batch {
     entries: Vec<[u64; 8]>,
     data: Vec<u8>,
     out_used: usize,
+    /// How much of `entries` and `data` the tracee can see already.
+    published: (usize, usize),
+    lane_first: usize,
+    lane_count: usize,
+}
+
+/// The part of a batch that one thread runs.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Lane {
+    number: usize,
+    first: usize,
 }
 
 impl Batch {
@@ -118,14 +134,35 @@ impl Batch {
         Self {
             base: annex.base,
             staging: annex.staging_address(),
-            entries: Vec::new(),
+            entries: Vec::with_capacity(256),
             data: Vec::new(),
             out_used: 0,
+            published: (0, 0),
+            lane_first: 0,
+            lane_count: 0,
         }
     }
 
+    /// Ends what was added since the last lane: `thread` will run it.
+    pub(crate) fn close_lane(&mut self, thread: &StoppedThread) -> Lane {
+        let lane = Lane {
+            number: self.lane_count,
+            first: self.lane_first,
+        };
+        self.push([batch::END, thread.pid.into(), thread.tid.into(), 0, 0, 0, 0, 0]);
+        self.lane_first = self.entries.len();
+        self.lane_count += 1;
+        lane
+    }
+
+    /// True where a thread more can have a lane.
+    pub(crate) fn has_lane(&self) -> bool {
+        self.lane_count + 2 < LANE_COUNT_MAX && !self.is_nearly_full()
+    }
+
+    /// True where nothing was added since the last lane.
     pub(crate) fn is_empty(&self) -> bool {
-        self.entries.is_empty()
+        self.entries.len() == self.lane_first
     }
 
     /// True where another call with `bytes` of data might not fit any more.
@@ -257,48 +294,62 @@ pub(crate) fn put(annex: &Annex, room: Room, bytes: &[u8]) {
     annex.staging.write(room.offset, bytes);
 }
 
-/// Starts `batch` in a stopped thread and returns while it runs.
-pub(crate) fn start(annex: &Annex, thread: &mut StoppedThread, batch: &Batch) -> Result<(), EngineError> {
-    annex.code.write(0, batch::code());
-    let entries: Vec<u8> = batch
-        .entries
+/// Writes the code, and what `batch` holds by now, to where the tracee sees it. Called again, it adds what is new.
+pub(crate) fn publish(annex: &Annex, batch: &mut Batch) {
+    let (entries, data) = batch.published;
+    if batch.published == (0, 0) {
+        annex.code.write(0, batch::code());
+        for lane in 0..=batch.lane_count {
+            annex.staging.store(lane * STATUS_SIZE, 0);
+        }
+    }
+    annex.code.write(DATA + data, &batch.data[data..]);
+    let bytes: Vec<u8> = batch.entries[entries..]
         .iter()
         .flatten()
         .flat_map(|word| word.to_ne_bytes())
         .collect();
-    annex.code.write(TABLE, &entries);
-    annex.code.write(DATA, &batch.data);
-    annex.staging.store(0, 0);
-    annex.staging.store(8, 0);
+    annex.code.write(TABLE + entries * ENTRY_SIZE, &bytes);
+    batch.published = (batch.entries.len(), batch.data.len());
+}
+
+/// Lets a stopped thread run its lane of what was published.
+pub(crate) fn begin(annex: &Annex, thread: &mut StoppedThread, lane: Lane) -> Result<(), EngineError> {
     let mut registers = thread.entry_registers(annex.base);
     // Not the program's own stack: an alternate stack could not be changed while standing on it.
     registers[RSP] = annex.range().end - 16;
-    registers[RBX] = annex.base + TABLE as u64;
-    registers[R12] = batch.entries.len() as u64;
-    registers[R13] = annex.staging_address() + RESULTS as u64;
-    registers[R14] = annex.staging_address();
+    registers[RBX] = annex.base + (TABLE + lane.first * ENTRY_SIZE) as u64;
+    registers[R13] = annex.staging_address() + (RESULTS + lane.first * 8) as u64;
+    registers[R14] = annex.staging_address() + (lane.number * STATUS_SIZE) as u64;
     thread.block_signals(RUN_MASK)?;
     ptrace::set_registers(thread.host_tid, &registers)?;
     ptrace::resume(thread.host_tid, 0)?;
     Ok(())
 }
 
-/// Waits for the batch that [`start`] started; the thread is stopped again after it.
-pub(crate) fn finish(annex: &Annex, thread: &mut StoppedThread, batch: &Batch) -> Result<Results, EngineError> {
+/// Waits until a thread stands at the end of its lane; the staged pages that it could not read or write.
+pub(crate) fn end(annex: &Annex, thread: &StoppedThread, lane: Lane) -> Result<Vec<usize>, EngineError> {
     let tid = thread.host_tid;
     let mut unreadable = Vec::new();
-    let mut spins = 0u32;
-    while annex.staging.load(0) != 1 {
-        spins += 1;
-        if !spins.is_multiple_of(64) {
+    // A look costs less than going to sleep and being woken; but the thread may need this very processor.
+    let mut looks = 0;
+    loop {
+        let block = looks >= LOOK_COUNT;
+        if !block && annex.staging.load(lane.number * STATUS_SIZE) != 1 && looks % 4 != 3 {
             std::hint::spin_loop();
+            looks += 1;
             continue;
         }
-        match ptrace::wait(tid, false)? {
-            None => rustix::thread::sched_yield(),
+        looks += 1;
+        match ptrace::wait(tid, block)? {
+            None => {}
             Some((_, Waited::Gone(_))) => return Err(gone(tid)),
             Some((_, Waited::Stopped { event: 0, signal })) if signal == libc::SIGSEGV || signal == libc::SIGBUS => {
-                unreadable.push(step_over_page(annex, tid)?);
+                let registers = ptrace::registers(tid)?;
+                if signal == batch::END_SIGNAL && registers[RIP] == annex.base + batch::ended() as u64 {
+                    return Ok(unreadable);
+                }
+                unreadable.push(step_over_page(annex, tid, registers)?);
             }
             Some((_, Waited::Stopped { event: 0, signal })) => {
                 return Err(SysError::new("injected calls", format!("{tid} got signal {signal}"), libc::EIO).into());
@@ -306,35 +357,66 @@ pub(crate) fn finish(annex: &Annex, thread: &mut StoppedThread, batch: &Batch) -
             Some((_, Waited::Stopped { .. })) => ptrace::resume(tid, 0)?,
         }
     }
-    ptrace::interrupt(tid)?;
-    loop {
-        match ptrace::wait(tid, true)? {
-            Some((_, Waited::Stopped { event: STOP, .. })) => break,
-            // Any stop takes the pending interrupt away.
-            Some((_, Waited::Stopped { event, signal })) => {
-                ptrace::resume(tid, if event == 0 { signal } else { 0 })?;
-                ptrace::interrupt(tid)?;
-            }
-            Some((_, Waited::Gone(_))) => return Err(gone(tid)),
-            None => {}
+}
+
+/// Lets each thread run its lane. On an error those that run already are waited for.
+pub(crate) fn begin_all(annex: &Annex, stopped: &mut Stopped, lanes: &[(i32, Lane)]) -> Result<(), EngineError> {
+    for (at, (tid, lane)) in lanes.iter().enumerate() {
+        let thread = stopped.get_mut(tid).expect("a lane is for a thread that stands still");
+        if let Err(error) = begin(annex, thread, *lane) {
+            end_all(annex, stopped, &lanes[..at])?;
+            return Err(error);
         }
     }
-    let rip = ptrace::registers(tid)?[RIP];
-    let spin = batch::spin();
-    let offset = usize::try_from(rip.wrapping_sub(annex.base)).unwrap_or(usize::MAX);
-    if !spin.contains(&offset) {
-        return Err(SysError::new("injected calls", format!("{tid} ran elsewhere ({rip:x})"), libc::EFAULT).into());
+    Ok(())
+}
+
+/// Waits until each thread stands at the end of its lane, all of them even where one fails. For lanes without copies.
+pub(crate) fn end_all(annex: &Annex, stopped: &Stopped, lanes: &[(i32, Lane)]) -> Result<(), EngineError> {
+    let mut result = Ok(());
+    for (tid, lane) in lanes {
+        result = result.and(end(annex, &stopped[tid], *lane).map(drop));
     }
-    let values = (0..batch.entries.len())
-        .map(|i| i64::from_ne_bytes(annex.staging.load(RESULTS + i * 8).to_ne_bytes()))
+    result
+}
+
+/// Looks for the end of a lane before the driver sleeps: some tens of microseconds.
+const LOOK_COUNT: u32 = 400;
+
+/// What the calls of `batch` gave, once all its lanes have ended.
+pub(crate) fn results(annex: &Annex, batch: &Batch, unreadable: Vec<usize>) -> Results {
+    let mut bytes = vec![0; batch.entries.len() * 8];
+    annex.staging.read(RESULTS, &mut bytes);
+    let values = bytes
+        .chunks_exact(8)
+        .map(|word| i64::from_ne_bytes(word.try_into().expect("eight bytes")))
         .collect();
-    Ok(Results { values, unreadable })
+    Results { values, unreadable }
+}
+
+/// Starts `batch`, which is for one thread, and returns while it runs.
+pub(crate) fn start(annex: &Annex, thread: &mut StoppedThread, batch: &mut Batch) -> Result<Lane, EngineError> {
+    let lane = batch.close_lane(thread);
+    publish(annex, batch);
+    begin(annex, thread, lane)?;
+    Ok(lane)
+}
+
+/// Waits for the batch that [`start`] started.
+pub(crate) fn finish(
+    annex: &Annex,
+    thread: &mut StoppedThread,
+    batch: &Batch,
+    lane: Lane,
+) -> Result<Results, EngineError> {
+    let unreadable = end(annex, thread, lane)?;
+    Ok(results(annex, batch, unreadable))
 }
 
 /// Runs `batch` to its end.
-pub(crate) fn run(annex: &Annex, thread: &mut StoppedThread, batch: &Batch) -> Result<Results, EngineError> {
-    start(annex, thread, batch)?;
-    finish(annex, thread, batch)
+pub(crate) fn run(annex: &Annex, thread: &mut StoppedThread, batch: &mut Batch) -> Result<Results, EngineError> {
+    let lane = start(annex, thread, batch)?;
+    finish(annex, thread, batch, lane)
 }
 
 fn gone(tid: i32) -> EngineError {
@@ -342,8 +424,7 @@ fn gone(tid: i32) -> EngineError {
 }
 
 /// A copy hit a page that the tracee may not touch: goes on with the next one; the staged page it was.
-fn step_over_page(annex: &Annex, tid: i32) -> Result<usize, EngineError> {
-    let mut registers = ptrace::registers(tid)?;
+fn step_over_page(annex: &Annex, tid: i32, mut registers: RawRegisters) -> Result<usize, EngineError> {
     let offset = usize::try_from(registers[RIP].wrapping_sub(annex.base)).unwrap_or(usize::MAX);
     let pages = annex.staging_address() + PAGES as u64;
     let (next, cursor) = if offset < batch::gathered() && offset + 3 >= batch::gathered() {
@@ -422,7 +503,7 @@ pub(crate) fn install(
     };
     // The single calls above ended in call stops; an empty batch brings the thread back to a stop from which the
     // kernel restarts an interrupted call.
-    run(&annex, thread, &Batch::new(&annex))?;
+    run(&annex, thread, &mut Batch::new(&annex))?;
     Ok((annex, uffd))
 }
 
@@ -514,7 +595,6 @@ pub(crate) const STOP: i32 = 128;
 /// Indexes into [`RawRegisters`].
 pub(crate) const R14: usize = 1;
 pub(crate) const R13: usize = 2;
-pub(crate) const R12: usize = 3;
 pub(crate) const RBX: usize = 5;
 pub(crate) const R10: usize = 7;
 pub(crate) const R9: usize = 8;

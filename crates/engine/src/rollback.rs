@@ -1,6 +1,6 @@
 //! Going back: plan everything and refuse before anything is touched; then the stages of `apply`, in their order.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::sync::Arc;
 
@@ -23,24 +23,33 @@ impl Frozen<'_> {
         target: &ProcessImage,
         files: impl FnOnce() -> Result<(), E>,
     ) -> Result<(), E> {
-        let kept = self.settled_present();
+        let mut kept = self.settled_present();
         let target = target
             .processes()
             .ok_or_else(|| EngineError::Torn("the image was never settled".to_owned()))?;
         self.stop_what_changes(&target)?;
-        let (now, found) = match kept {
-            Some(now) => (now, BTreeMap::new()),
-            None => {
-                let (now, found) = self.observe(false)?;
-                (Arc::new(now), found)
+        let (now, plan, mut fds) = loop {
+            let (now, found) = match kept.take() {
+                Some(now) => (now, BTreeMap::new()),
+                None => {
+                    let (now, found) = self.observe(false)?;
+                    (Arc::new(now), found)
+                }
+            };
+            self.phase("observe");
+            let none: Vec<u64> = Vec::new();
+            let dirty = |pid: u32| -> &[u64] { found.get(&pid).map_or(&none, |f| &f.dirty) };
+            let plan = plan::plan(&now, &target, &dirty)?;
+            let fds = plan::fds::plan(&now, &target, &|inode| {
+                linux::descriptor::own(inode.device, inode.number).is_some()
+            })?;
+            self.stop_whom_it_concerns(&now, &target, &plan, &fds)?;
+            // Those that sleep on must have slept through all of it; else they are stopped and looked at too.
+            if self.all_left_still_asleep() {
+                break (now, plan, fds);
             }
+            self.stop_rest(|_| true)?;
         };
-        let none: Vec<u64> = Vec::new();
-        let dirty = |pid: u32| -> &[u64] { found.get(&pid).map_or(&none, |f| &f.dirty) };
-        let plan = plan::plan(&now, &target, &dirty)?;
-        let mut fds = plan::fds::plan(&now, &target, &|inode| {
-            linux::descriptor::own(inode.device, inode.number).is_some()
-        })?;
         self.phase("plan");
         let ended = if self.engine.faults.skips("born") {
             Vec::new()
@@ -53,27 +62,55 @@ impl Frozen<'_> {
         self.phase(Stage::EndNewborns.name());
         files()?;
         apply::fds::follow_names(&self.engine.live, &now, &target, &mut fds);
+        self.stop_whom_it_concerns(&now, &target, &plan, &fds).map_err(torn)?;
         self.phase(Stage::Files.name());
         self.apply(&now, &target, &plan, &fds)
             .map_err(|error| torn(error).into())
     }
 
-    /// A process that sleeps in the very state of the target is left alone; every thread of any other is stopped.
+    /// What sleeps in the very state of the target is left alone; all else is stopped.
     fn stop_what_changes(&mut self, target: &Processes) -> Result<(), EngineError> {
-        let alone: std::collections::BTreeSet<i32> = self
-            .engine
-            .live
-            .values()
-            .filter(|process| {
-                let asleep = process.threads.keys().all(|tid| !self.stopped.contains_key(tid));
-                let image = process.image.as_ref();
-                asleep
-                    && !needs_itself(process, target)
-                    && image.is_some_and(|i| target.processes.get(&process.pid).is_some_and(|t| Arc::ptr_eq(i, t)))
-            })
-            .map(|process| process.host_pid)
-            .collect();
-        self.stop_rest(|host_pid| !alone.contains(&host_pid))
+        let mut alone = BTreeSet::new();
+        for process in self.engine.live.values() {
+            let Some(wanted) = target.processes.get(&process.pid) else {
+                continue;
+            };
+            let all_asleep = process.threads.keys().all(|tid| !self.stopped.contains_key(tid));
+            let same_process = process.image.as_ref().is_some_and(|image| Arc::ptr_eq(image, wanted));
+            if needs_itself(process, target) || (all_asleep && !same_process) {
+                continue;
+            }
+            let asleep = process
+                .threads
+                .iter()
+                .filter(|(tid, _)| !self.stopped.contains_key(tid));
+            let unchanged = asleep.filter(|(_, thread)| {
+                let image = thread.image.as_ref();
+                image.is_some_and(|image| wanted.threads.iter().any(|w| Arc::ptr_eq(image, w)))
+            });
+            alone.extend(unchanged.map(|(tid, _)| *tid));
+        }
+        self.stop_threads(|_, tid| !alone.contains(&tid))
+    }
+
+    /// Stops those that sleep in a process in which more changes than what its own threads did to it.
+    fn stop_whom_it_concerns(
+        &mut self,
+        now: &Processes,
+        target: &Processes,
+        plan: &Plan,
+        fds: &FdPlan,
+    ) -> Result<(), EngineError> {
+        let mut concerned = BTreeSet::new();
+        for process in self.engine.live.values() {
+            let awake = process.threads.keys().any(|tid| self.stopped.contains_key(tid));
+            let mut steps = plan.patch.iter();
+            let step = steps.find(|step| step.pid == process.pid);
+            if awake && step.is_some_and(|step| !plan::leaves_sleepers_alone(step, now, target, fds)) {
+                concerned.insert(process.host_pid);
+            }
+        }
+        self.stop_rest(|host_pid| concerned.contains(&host_pid))
     }
 
     /// The present as it was captured in this very freeze, if it was.
@@ -129,7 +166,7 @@ impl Frozen<'_> {
             if !step.memory.map.is_empty() {
                 capture::memory::register(space, &wanted.memory.mappings, false)?;
             }
-            capture::memory::protect(space)?;
+            capture::memory::protect(space, &self.engine.helper)?;
         }
         for step in &plan.patch {
             let process = self.engine.live.get_mut(&by_pid[&step.pid]).expect("planned from it");
@@ -142,7 +179,7 @@ impl Frozen<'_> {
     }
 
     /// Pids of the planned processes that stand still.
-    fn awake(&self, plan: &Plan, by_pid: &BTreeMap<u32, i32>) -> std::collections::BTreeSet<u32> {
+    fn awake(&self, plan: &Plan, by_pid: &BTreeMap<u32, i32>) -> BTreeSet<u32> {
         let stands = |pid: &u32| {
             let process = &self.engine.live[&by_pid[pid]];
             process.threads.keys().any(|tid| self.stopped.contains_key(tid))

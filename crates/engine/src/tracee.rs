@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::os::fd::OwnedFd;
+use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
 use image::memory::PageIndex;
@@ -71,7 +72,7 @@ impl LiveThread {
 
     /// How often it was given a processor; `None` where it is gone.
     pub(crate) fn run_count(&self, buffer: &mut Vec<u8>) -> Option<u64> {
-        procfs::read_from_start(&self.schedstat, buffer).ok()?;
+        procfs::read_record(&self.schedstat, buffer).ok()?;
         std::str::from_utf8(buffer)
             .ok()?
             .split_ascii_whitespace()
@@ -128,7 +129,7 @@ impl LiveThread {
 
     /// The call it sleeps in: number, arguments, stack and instruction pointer; `None` where it runs or is gone.
     pub(crate) fn sleeping_call(&self, buffer: &mut Vec<u8>) -> Option<Vec<u8>> {
-        procfs::read_from_start(&self.syscall, buffer).ok()?;
+        procfs::read_record(&self.syscall, buffer).ok()?;
         let text = buffer.trim_ascii();
         (!text.starts_with(b"running") && !text.starts_with(b"-1")).then(|| text.to_vec())
     }
@@ -141,7 +142,7 @@ pub(crate) struct LiveProcess {
     /// Pid inside the box.
     pub(crate) pid: u32,
     pub(crate) pidfd: Pidfd,
-    pub(crate) dir: TaskDir,
+    pub(crate) dir: Arc<TaskDir>,
     pub(crate) threads: BTreeMap<i32, LiveThread>,
     pub(crate) start_ticks: u64,
     /// What belongs to the address space; made again after an exec.
@@ -155,9 +156,9 @@ pub(crate) struct LiveProcess {
 /// What the engine holds of one address space. Its files stay bound to it: after an exec they read as empty.
 #[derive(Debug)]
 pub(crate) struct Space {
-    pub(crate) maps: File,
+    pub(crate) maps: Arc<File>,
     pub(crate) memory: File,
-    pub(crate) pagemap: File,
+    pub(crate) pagemap: Arc<File>,
     pub(crate) annex: Annex,
     pub(crate) uffd: Option<OwnedFd>,
     /// Ranges registered for tracking, ascending.
@@ -168,6 +169,15 @@ pub(crate) struct Space {
     pub(crate) layout: Option<Layout>,
     /// Which executable the address space runs.
     pub(crate) program: image::fd::Inode,
+}
+
+impl Space {
+    /// False once the process has run an exec (or ended): what is held belongs to an address space that is gone.
+    pub(crate) fn lives(&self) -> bool {
+        let mut entry = [0; 8];
+        let page = self.annex.range().start / 4096;
+        self.pagemap.read_at(&mut entry, page * 8).is_ok_and(|got| got == 8)
+    }
 }
 
 /// Mappings as they were read, with shared memory objects numbered by their place in `names`.
@@ -190,7 +200,7 @@ impl LiveProcess {
     /// Opens the process of `host_pid`.
     pub(crate) fn open(host_pid: i32, pid: u32) -> Result<Self, EngineError> {
         let pidfd = Pidfd::open(host_pid)?;
-        let dir = TaskDir::process(host_pid)?;
+        let dir = Arc::new(TaskDir::process(host_pid)?);
         let mut text = Vec::new();
         dir.read("stat", &mut text)?;
         let start_ticks = procfs::stat_fields(&text)
@@ -215,6 +225,9 @@ impl LiveProcess {
 pub(crate) struct StoppedThread {
     pub(crate) host_tid: i32,
     pub(crate) host_pid: i32,
+    /// Pid and tid as it sees them itself.
+    pub(crate) pid: u32,
+    pub(crate) tid: u32,
     /// Registers with which it will go on.
     pub(crate) raw: RawRegisters,
     /// Mask with which it will go on.
@@ -228,13 +241,17 @@ pub(crate) struct StoppedThread {
 }
 
 impl StoppedThread {
-    /// Reads what must come back later.
-    pub(crate) fn new(host_tid: i32, host_pid: i32, group_stop: bool) -> Result<Self, EngineError> {
+    /// Reads what must come back later. Pid and tid as the host sees them, and as the thread itself does.
+    pub(crate) fn new(host: (i32, i32), inside: (u32, u32), group_stop: bool) -> Result<Self, EngineError> {
+        let (host_pid, host_tid) = host;
+        let (pid, tid) = inside;
         let raw = ptrace::registers(host_tid)?;
         let mask = ptrace::signal_mask(host_tid)?;
         Ok(Self {
             host_tid,
             host_pid,
+            pid,
+            tid,
             raw,
             mask,
             registers_changed: false,

@@ -1,10 +1,10 @@
 //! Code that runs inside a stopped tracee: a loop over a table of system calls and page copies. It is position
-//! independent, uses no stack, calls nothing, and ends by setting a word and spinning, so that the tracer can stop it
-//! with `PTRACE_INTERRUPT`: a stop on the signal path, from which the kernel restarts an interrupted call by itself.
-//! It is only bytes here; nothing in this process ever runs it.
+//! independent, uses no stack, calls nothing, and ends by sending [`END_SIGNAL`] to itself, which the tracer sees as a
+//! stop and never lets through: a stop on the signal path, from which the kernel restarts an interrupted call by
+//! itself. It is only bytes here; nothing in this process ever runs it.
 //!
-//! Registers at the start: `rbx` table, `r12` number of entries, `r13` results, `r14` status words (done, progress).
-//! An entry is eight words: call number, six arguments, flags ([`SAVED_AS_FIRST`] …). Numbers below zero are copies.
+//! Registers at the start: `rbx` table, `r13` results, `r14` status words (done, progress). An entry is eight words:
+//! call number, six arguments, flags ([`SAVED_AS_FIRST`] …). Numbers below zero are copies, waits and the end.
 
 use std::arch::global_asm;
 
@@ -14,6 +14,10 @@ pub const GATHER: u64 = (-2i64).cast_unsigned();
 pub const SCATTER: u64 = (-3i64).cast_unsigned();
 /// Entry kind: wait until a word is at least a value. Arguments: address of the word, value.
 pub const AWAIT: u64 = (-4i64).cast_unsigned();
+/// Entry kind: the end. Arguments: pid and tid of the thread that runs it, as it sees them.
+pub const END: u64 = (-5i64).cast_unsigned();
+/// The signal by which a table ends. A bad page raises it too, so injected code runs with it unblocked in any case.
+pub const END_SIGNAL: i32 = libc::SIGSEGV;
 /// Flag: the saved value is the first argument.
 pub const SAVED_AS_FIRST: u64 = 1;
 /// Flag: save the result.
@@ -26,12 +30,10 @@ global_asm!(
     ".globl deltabox_batch_start",
     ".globl deltabox_batch_gathered",
     ".globl deltabox_batch_scattered",
-    ".globl deltabox_batch_spin",
+    ".globl deltabox_batch_ended",
     ".globl deltabox_batch_end",
     "deltabox_batch_start:",
     "20:",
-    "test r12, r12",
-    "jz 29f",
     "mov rax, [rbx]",
     "cmp rax, -2",
     "je 23f",
@@ -39,6 +41,8 @@ global_asm!(
     "je 25f",
     "cmp rax, -4",
     "je 28f",
+    "cmp rax, -5",
+    "je 29f",
     "mov rdi, [rbx + 8]",
     "mov rsi, [rbx + 16]",
     "mov rdx, [rbx + 24]",
@@ -57,7 +61,6 @@ global_asm!(
     "21:",
     "add rbx, 64",
     "add r13, 8",
-    "dec r12",
     "jmp 20b",
     // gather
     "23:",
@@ -103,20 +106,26 @@ global_asm!(
     "jae 21b",
     "pause",
     "jmp 22b",
+    // end: tgkill
     "29:",
+    "mov rdi, [rbx + 8]",
+    "mov rsi, [rbx + 16]",
+    "mov edx, {signal}",
+    "mov eax, 234",
     "mov qword ptr [r14], 1",
-    "deltabox_batch_spin:",
-    "pause",
-    "jmp deltabox_batch_spin",
+    "syscall",
+    "deltabox_batch_ended:",
+    "ud2",
     "deltabox_batch_end:",
     ".popsection",
+    signal = const libc::SIGSEGV,
 );
 
 unsafe extern "C" {
     static deltabox_batch_start: u8;
     static deltabox_batch_gathered: u8;
     static deltabox_batch_scattered: u8;
-    static deltabox_batch_spin: u8;
+    static deltabox_batch_ended: u8;
     static deltabox_batch_end: u8;
 }
 
@@ -132,9 +141,9 @@ pub fn code() -> &'static [u8] {
     unsafe { std::slice::from_raw_parts(&raw const deltabox_batch_start, length) }
 }
 
-/// Offset of the loop that it ends in; and one past it.
-pub fn spin() -> std::ops::Range<usize> {
-    offset(&raw const deltabox_batch_spin)..offset(&raw const deltabox_batch_end)
+/// Offset at which a thread stands when its table is done.
+pub fn ended() -> usize {
+    offset(&raw const deltabox_batch_ended)
 }
 
 /// Offset behind the copy of a page out (where it goes on after a page that could not be read).
@@ -152,9 +161,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn code_is_small_and_ends_in_the_loop() {
+    fn code_is_small_and_ends_behind_a_call() {
         assert!(code().len() < 512, "fits its page with room to spare");
-        assert_eq!(spin().end, code().len());
-        assert_eq!(&code()[spin()][..2], [0xf3, 0x90], "pause");
+        assert_eq!(&code()[ended() - 2..], [0x0f, 0x05, 0x0f, 0x0b], "syscall, ud2");
     }
 }

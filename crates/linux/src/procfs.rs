@@ -58,16 +58,29 @@ impl TaskDir {
             .map_err(|e| SysError::rustix("open", format!("{}/{path}", self.name), e))
     }
 
-    /// Reads a small file below it whole.
+    /// Reads a file below it that the kernel writes as one record (`status`, `stat`, `comm`, `fdinfo/N` …).
     ///
     /// # Errors
     /// `ESRCH` where the task is gone.
     pub fn read(&self, path: &str, buffer: &mut Vec<u8>) -> Result<()> {
         let file = self.file(path, false)?;
-        read_from_start(&file, buffer).map_err(|e| SysError {
+        read_record(&file, buffer).map_err(|e| self.name_error(e, path))
+    }
+
+    /// Reads a file below it that is a list (`children`, `timers`, `maps`): it may come in several parts.
+    ///
+    /// # Errors
+    /// `ESRCH` where the task is gone.
+    pub fn read_list(&self, path: &str, buffer: &mut Vec<u8>) -> Result<()> {
+        let file = self.file(path, false)?;
+        read_from_start(&file, buffer).map_err(|e| self.name_error(e, path))
+    }
+
+    fn name_error(&self, error: SysError, path: &str) -> SysError {
+        SysError {
             object: format!("{}/{path}", self.name),
-            ..e
-        })
+            ..error
+        }
     }
 
     /// Where a link below it points.
@@ -115,7 +128,22 @@ impl TaskDir {
     }
 }
 
-/// Reads an open file of `/proc` again from its start.
+/// Reads an open file of `/proc` that is one record again: what comes at once is all of it.
+///
+/// # Errors
+/// `ESRCH` where the task is gone.
+pub fn read_record(file: &File, buffer: &mut Vec<u8>) -> Result<()> {
+    const ROOM: usize = 4096;
+    buffer.resize(ROOM, 0);
+    let got = file.read_at(buffer, 0).map_err(|e| SysError::io("read", "/proc", &e))?;
+    if got < ROOM {
+        buffer.truncate(got);
+        return Ok(());
+    }
+    read_from_start(file, buffer)
+}
+
+/// Reads an open file of `/proc` again from its start to its end.
 ///
 /// # Errors
 /// `ESRCH` where the task is gone.

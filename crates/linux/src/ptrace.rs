@@ -13,7 +13,7 @@ pub const OPTIONS: usize = (libc::PTRACE_O_TRACECLONE
     | libc::PTRACE_O_TRACEVFORK
     | libc::PTRACE_O_TRACEEXEC
     | libc::PTRACE_O_TRACESYSGOOD) as usize;
-/// Lets injected calls pass the tracee's own seccomp filters.
+/// With [`OPTIONS`]: injected calls pass the tracee's own seccomp filters.
 pub const OPTION_SUSPEND_SECCOMP: usize = libc::PTRACE_O_SUSPEND_SECCOMP as usize;
 
 const NT_X86_XSTATE: usize = 0x202;
@@ -40,14 +40,6 @@ fn call(name: &'static str, request: libc::c_uint, tid: i32, address: usize, dat
 /// `EPERM` where somebody else traces it or rights are missing, `ESRCH` where it is gone.
 pub fn seize(tid: i32, options: usize) -> Result<()> {
     call("PTRACE_SEIZE", libc::PTRACE_SEIZE, tid, 0, options).map(drop)
-}
-
-/// Changes the options of a stopped tracee.
-///
-/// # Errors
-/// `EPERM` for [`OPTION_SUSPEND_SECCOMP`] where we are filtered ourselves.
-pub fn set_options(tid: i32, options: usize) -> Result<()> {
-    call("PTRACE_SETOPTIONS", libc::PTRACE_SETOPTIONS, tid, 0, options).map(drop)
 }
 
 /// Asks a seized tracee to stop (the stop is reported by `wait`).
@@ -86,14 +78,6 @@ pub fn detach(tid: i32, signal: i32) -> Result<()> {
         usize::try_from(signal).unwrap_or(0),
     )
     .map(drop)
-}
-
-/// Keeps a group-stopped tracee stopped while letting it see `SIGCONT`.
-///
-/// # Errors
-/// `EIO` where it is not in a group stop.
-pub fn listen(tid: i32) -> Result<()> {
-    call("PTRACE_LISTEN", libc::PTRACE_LISTEN, tid, 0, 0).map(drop)
 }
 
 /// General registers.

@@ -12,7 +12,7 @@ use rustix::thread::CpuSet;
 use rustix::time::{ClockId, clock_gettime};
 
 use crate::error::{Result, SysError};
-use crate::procfs::{TaskDir, read_from_start, stat_fields};
+use crate::procfs::{TaskDir, read_record, stat_fields};
 
 const VALID_NS: u64 = 1_000_000_000;
 
@@ -75,14 +75,48 @@ impl SchedClock {
         // The record is as old as the last time the scheduler looked.
         rustix::thread::sched_yield();
         let mut buffer = Vec::new();
-        let own = read_from_start(&self.own, &mut buffer)
-            .ok()
-            .and_then(|()| parse(&buffer));
+        let own = read_record(&self.own, &mut buffer).ok().and_then(|()| parse(&buffer));
         let now = monotonic_ns();
         let back = rustix::thread::sched_setaffinity(None, &allowed);
         debug_assert!(back.is_ok(), "the set was ours a moment ago");
         Some(i128::from(now) - i128::from(own?))
     }
+}
+
+/// While it lives, the calling thread goes before every ordinary thread of the machine (`SCHED_FIFO`, lowest
+/// priority): a box that stands still must not also wait for a processor. What the thread starts meanwhile is ordinary.
+#[derive(Debug)]
+pub struct Urgent {
+    raised: bool,
+    _not_send: std::marker::PhantomData<*const ()>,
+}
+
+impl Urgent {
+    /// Raises the calling thread. Where the rights are missing (`CAP_SYS_NICE`, a real-time budget of its cgroup)
+    /// everything works the same, only slower on a busy machine.
+    pub fn raise() -> Self {
+        Self {
+            raised: set_policy(libc::SCHED_FIFO | libc::SCHED_RESET_ON_FORK, 1),
+            _not_send: std::marker::PhantomData,
+        }
+    }
+}
+
+impl Drop for Urgent {
+    fn drop(&mut self) {
+        if self.raised {
+            let back = set_policy(libc::SCHED_OTHER, 0);
+            debug_assert!(back, "giving up a priority needs no rights");
+        }
+    }
+}
+
+fn set_policy(policy: i32, priority: i32) -> bool {
+    let parameter = libc::sched_param {
+        sched_priority: priority,
+    };
+    // SAFETY: `parameter` is a live sched_param, which the kernel only reads; 0 names the calling thread.
+    unsafe { libc::sched_setscheduler(0, policy, &raw const parameter) == 0 }
 }
 
 fn parse(text: &[u8]) -> Option<u64> {

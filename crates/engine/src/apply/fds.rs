@@ -109,7 +109,7 @@ fn forget_watches(scene: &mut Scene<'_>, by_pid: &BTreeMap<u32, i32>) -> Result<
                 [fd.into(), libc::EPOLL_CTL_DEL as u64, watch.fd.into(), 0, 0, 0],
             );
         }
-        remote::run(&space.annex, thread, &batch)?;
+        remote::run(&space.annex, thread, &mut batch)?;
     }
     Ok(())
 }
@@ -312,7 +312,7 @@ fn set_table(
                 moved
             })
             .collect();
-        let results = remote::run(&space.annex, thread, &batch)?;
+        let results = remote::run(&space.annex, thread, &mut batch)?;
         for ((object, _), call) in chunk.iter().zip(moved) {
             let fd = results.expect(call, "F_DUPFD_CLOEXEC", process.pid)?;
             temporary.insert(*object, u32::try_from(fd).expect("a descriptor"));
@@ -337,7 +337,7 @@ fn set_table(
         }
     }
     if !batch.is_empty() {
-        let results = remote::run(&space.annex, thread, &batch)?;
+        let results = remote::run(&space.annex, thread, &mut batch)?;
         for check in checks {
             results.expect(check, "dup3 or close", process.pid)?;
         }
@@ -360,7 +360,7 @@ pub(crate) fn hand_over(
         libc::SYS_socketpair,
         [libc::AF_UNIX as u64, kind, 0, room.address, 0, 0],
     );
-    remote::run(&space.annex, thread, &batch)?.expect(pair, "socketpair", pid)?;
+    remote::run(&space.annex, thread, &mut batch)?.expect(pair, "socketpair", pid)?;
     let numbers = remote::answer(&space.annex, room);
     let end = |at: usize| u32::from_ne_bytes(numbers[at..at + 4].try_into().expect("four bytes"));
     let (ours, theirs) = (end(0), end(4));
@@ -396,7 +396,7 @@ pub(crate) fn hand_over(
     for fd in [ours, theirs] {
         batch.call(libc::SYS_close, [fd.into(), 0, 0, 0, 0, 0]);
     }
-    remote::run(&space.annex, thread, &batch)?.expect(receive, "recvmsg", pid)?;
+    remote::run(&space.annex, thread, &mut batch)?.expect(receive, "recvmsg", pid)?;
     let bytes = remote::answer(&space.annex, control);
     let received: Vec<u32> = bytes[16..control_size]
         .chunks_exact(4)
@@ -602,7 +602,7 @@ fn set_terminal(
         let mut batch = Batch::new(&space.annex);
         let group = batch.bytes(&wanted.foreground.to_ne_bytes());
         batch.call(libc::SYS_ioctl, [number.into(), TIOCSPGRP, group, 0, 0, 0]);
-        remote::run(&space.annex, thread, &batch)?;
+        remote::run(&space.annex, thread, &mut batch)?;
     }
     Ok(())
 }
@@ -659,7 +659,7 @@ fn watches(scene: &mut Scene<'_>, by_pid: &BTreeMap<u32, i32>) -> Result<(), Eng
             continue;
         }
         let thread = crate::capture::any_thread(process, scene.stopped)?;
-        let results = remote::run(&space.annex, thread, &batch)?;
+        let results = remote::run(&space.annex, thread, &mut batch)?;
         for (add, modify, watched) in checks {
             if results.get(add).is_err() {
                 results.expect(modify, "EPOLL_CTL_MOD", format!("descriptor {watched}"))?;

@@ -68,7 +68,7 @@ fn close(space: &Space, thread: &mut StoppedThread, passed: &BTreeMap<u32, u32>)
     for fd in passed.values() {
         batch.call(libc::SYS_close, [(*fd).into(), 0, 0, 0, 0, 0]);
     }
-    remote::run(&space.annex, thread, &batch).map(drop)
+    remote::run(&space.annex, thread, &mut batch).map(drop)
 }
 
 fn ranges(
@@ -125,7 +125,7 @@ fn ranges(
     if plan.brk.is_some() && !faults.skips("brk") {
         let mut check = Batch::new(&space.annex);
         let call = check.call(libc::SYS_brk, [0; 6]);
-        let brk = remote::run(&space.annex, thread, &check)?.expect(call, "brk", "")?;
+        let brk = remote::run(&space.annex, thread, &mut check)?.expect(call, "brk", "")?;
         if u64::from_ne_bytes(brk.to_ne_bytes()) != target.brk {
             return Err(SysError::new("brk", format!("{:x}", target.brk), libc::ENOMEM).into());
         }
@@ -232,12 +232,12 @@ fn write_pages(
             let addresses: Vec<u64> = stretch.iter().map(|page| page * 4096).collect();
             batch.scatter(&addresses, number * STRETCH);
         }
-        remote::start(&space.annex, thread, &batch)?;
+        let lane = remote::start(&space.annex, thread, &mut batch)?;
         for (number, stretch) in windowful.chunks(STRETCH).enumerate() {
             stage(space, stretch, number * STRETCH, target);
             space.annex.set_pace(number as u64 + 1);
         }
-        let results = remote::finish(&space.annex, thread, &batch)?;
+        let results = remote::finish(&space.annex, thread, &batch, lane)?;
         for index in results.unreadable {
             let page = windowful[index];
             write_from_outside(space, page, target.pages.get(page))?;

@@ -48,7 +48,7 @@ fn silence(live: &Live, stopped: &mut Stopped, host_pid: i32) -> Result<(), Engi
         let mut batch = Batch::new(&space.annex);
         batch.call(libc::SYS_set_robust_list, [0, 24, 0, 0, 0, 0]);
         batch.call(libc::SYS_set_tid_address, [0; 6]);
-        remote::run(&space.annex, thread, &batch)?;
+        remote::run(&space.annex, thread, &mut batch)?;
     }
     Ok(())
 }
@@ -73,6 +73,6 @@ pub(crate) fn reap(live: &Live, stopped: &mut Stopped, parent: i32, pid: u32) ->
     let mut batch = Batch::new(&space.annex);
     let flags = (libc::WNOHANG | libc::__WALL) as u64;
     batch.call(libc::SYS_wait4, [u64::from(pid), 0, flags, 0, 0, 0]);
-    remote::run(&space.annex, thread, &batch)?;
+    remote::run(&space.annex, thread, &mut batch)?;
     Ok(())
 }

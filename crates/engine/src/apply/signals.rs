@@ -38,7 +38,7 @@ pub(crate) fn apply(
         for (room, id) in ids {
             remote::put(&space.annex, room, &id.to_ne_bytes());
         }
-        let results = remote::run(&space.annex, thread, &batch)?;
+        let results = remote::run(&space.annex, thread, &mut batch)?;
         check(&results, &checks, process.pid)?;
     }
     if let Some(footing) = footing {
@@ -267,7 +267,7 @@ fn queues(process: &LiveProcess, stopped: &mut Stopped, now: &Process, target: &
                 [process.pid.into(), live.tid.into(), number, info, 0, 0],
             );
         }
-        remote::run(&space.annex, thread, &batch)?;
+        remote::run(&space.annex, thread, &mut batch)?;
     }
     Ok(())
 }

@@ -41,7 +41,7 @@ pub(crate) fn end(process: &mut LiveProcess, stopped: &mut Stopped, tids: &[u32]
         batch.call(libc::SYS_set_robust_list, [0, 24, 0, 0, 0, 0]);
         batch.call(libc::SYS_set_tid_address, [0; 6]);
         batch.call(libc::SYS_exit, [0; 6]);
-        remote::start(&space.annex, thread, &batch)?;
+        remote::start(&space.annex, thread, &mut batch)?;
         loop {
             match ptrace::wait(host_tid, true)? {
                 Some((_, Waited::Gone(_))) => break,
@@ -70,7 +70,7 @@ pub(crate) fn make(
     let parent = crate::capture::any_thread(process, stopped)?;
     let mut calls = Batch::new(&space.annex);
     let clone = calls.call(libc::SYS_clone, [THREAD_FLAGS.cast_unsigned().into(), 0, 0, 0, 0, 0]);
-    remote::start(&space.annex, parent, &calls)?;
+    let lane = remote::start(&space.annex, parent, &mut calls)?;
     let child = loop {
         match ptrace::wait(parent.host_tid, true)? {
             Some((_, Waited::Stopped { event: CLONE_EVENT, .. })) => {
@@ -83,7 +83,7 @@ pub(crate) fn make(
             None => {}
         }
     };
-    let got = remote::finish(&space.annex, parent, &calls)?.expect(clone, "clone", wanted.tid)?;
+    let got = remote::finish(&space.annex, parent, &calls, lane)?.expect(clone, "clone", wanted.tid)?;
     loop {
         match ptrace::wait(child, true)? {
             Some((_, Waited::Stopped { event: STOP, .. })) => break,
@@ -95,7 +95,7 @@ pub(crate) fn make(
     if got != i64::from(wanted.tid) {
         return Err(EngineError::Torn(format!("thread {} came back as {got}", wanted.tid)));
     }
-    let mut thread = StoppedThread::new(child, process.host_pid, false)?;
+    let mut thread = StoppedThread::new((process.host_pid, child), (process.pid, wanted.tid), false)?;
     set_up(&space.annex, &mut thread, wanted)?;
     stopped.insert(child, thread);
     process
@@ -122,7 +122,7 @@ fn set_up(annex: &Annex, thread: &mut StoppedThread, wanted: &Thread) -> Result<
             [rseq.address, rseq.size.into(), 0, rseq.signature.into(), 0, 0],
         )
     });
-    let results = remote::run(annex, thread, &calls)?;
+    let results = remote::run(annex, thread, &mut calls)?;
     if let Some(register) = register {
         results.expect(register, "rseq", wanted.tid)?;
     }
@@ -143,9 +143,10 @@ pub(crate) fn set(
         let Some(wanted) = target.threads.iter().find(|t| t.tid == live.tid) else {
             continue;
         };
-        let thread = stopped
-            .get_mut(host_tid)
-            .expect("every thread of a patched process stands still");
+        // It sleeps in the very state of the target.
+        let Some(thread) = stopped.get_mut(host_tid) else {
+            continue;
+        };
         let present = now.threads.iter().find(|t| t.tid == live.tid);
         set_one(&space.annex, live, thread, present, wanted, &mut next, faults)?;
     }
@@ -189,7 +190,7 @@ fn set_one(
         calls.call(libc::SYS_prctl, [PR_SET_NAME, name, 0, 0, 0, 0]);
     }
     if !calls.is_empty() {
-        let results = remote::run(annex, thread, &calls)?;
+        let results = remote::run(annex, thread, &mut calls)?;
         if let Some(call) = altstack {
             results.expect(call, "sigaltstack", wanted.tid)?;
         }

@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, OwnedFd};
 
 use image::fd::{Inode, Kind, Object, ObjectIndex, Pipe, Slot, Socket, Terminal, Watch};
 use image::timer::Armed;
-use linux::procfs;
+use linux::procfs::{self, TaskDir};
 use linux::ptrace;
 use linux::unix_diag::{self, UnixDiag, UnixSocket};
 
@@ -46,12 +46,12 @@ enum Class {
 const PLAIN_DEVICES: [(u32, u32); 5] = [(1, 3), (1, 5), (1, 7), (1, 8), (1, 9)];
 
 /// Looks at each slot of a process.
-pub(crate) fn look(process: &LiveProcess, numbers: &[u32], subject: &Subject) -> Result<Vec<Seen>, EngineError> {
+pub(crate) fn look(dir: &TaskDir, numbers: &[u32], subject: &Subject) -> Result<Vec<Seen>, EngineError> {
     let mut all = Vec::with_capacity(numbers.len());
     for number in numbers.iter().copied() {
         let name = format!("fd/{number}");
-        let stat = process.dir.stat(&name)?;
-        let link = process.dir.link(&name)?;
+        let stat = dir.stat(&name)?;
+        let link = dir.link(&name)?;
         let inode = Inode {
             device: stat.st_dev,
             number: stat.st_ino,
@@ -141,11 +141,11 @@ impl Answered {
     }
 
     /// From `fdinfo`, for a process that is left asleep.
-    pub(crate) fn from_fdinfo(process: &LiveProcess, numbers: &[u32]) -> Result<Self, EngineError> {
+    pub(crate) fn from_fdinfo(process: &LiveProcess, seen: &[Seen]) -> Result<Self, EngineError> {
         const CLOEXEC: u64 = libc::O_CLOEXEC as u64;
-        let mut all = Vec::with_capacity(numbers.len());
+        let mut all = Vec::with_capacity(seen.len());
         let mut text = Vec::new();
-        for number in numbers {
+        for number in seen.iter().map(|seen| seen.number) {
             process.dir.read(&format!("fdinfo/{number}"), &mut text)?;
             let flags = self::number(&text, "flags", 8).unwrap_or(0);
             let offset = procfs::field(&text, "pos").and_then(|v| v.parse().ok()).unwrap_or(-1);
@@ -489,8 +489,8 @@ impl Objects {
         state: UnixSocket,
     ) -> Result<(), EngineError> {
         let process = &live[&pid];
-        let subject = Subject::of(process);
         if state.listening || state.named {
+            let subject = Subject::of(process);
             let what = if state.listening {
                 "listening unix socket"
             } else {
@@ -515,7 +515,7 @@ impl Objects {
             }
             socket.queue = unix_diag::peek(duplicate.as_fd(), socket.kind == libc::SOCK_STREAM)?.ok_or_else(|| {
                 refuse(
-                    &subject,
+                    &Subject::of(process),
                     format!("fd {fd}: descriptors on their way through a unix socket"),
                 )
             })?;

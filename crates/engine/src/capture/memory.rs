@@ -1,6 +1,7 @@
 //! Memory: the mappings, and which private pages must be read. Decides what is new or freed since the last capture;
 //! the copying itself is the stub's.
 
+use std::fs::File;
 use std::os::fd::AsFd;
 use std::sync::Arc;
 
@@ -10,6 +11,7 @@ use linux::pagemap::{self, Query, Region};
 use linux::procfs;
 
 use crate::error::EngineError;
+use crate::helper::Helper;
 use crate::tracee::{Layout, Named, Space};
 
 const END: u64 = (1 << 47) - 4096;
@@ -125,9 +127,46 @@ const THERE: u64 = pagemap::PRESENT | pagemap::SWAPPED;
 /// Where the index has pages, pages that are gone are asked for too: a freed page shows as written and not there. In
 /// all other places only pages that are there are asked for: asking for more would plant markers in reservations of
 /// terabytes.
-pub(crate) fn scan(space: &Space, protect: bool) -> Result<Regions, EngineError> {
-    let mut regions = Regions::default();
-    let written = Query {
+///
+/// No thread of the process should run meanwhile: each page-table page that is protected would interrupt its processor.
+///
+/// `then` is called once the helper has its part of it, to give it more.
+pub(crate) fn scan(space: &Space, protect: bool, helper: &Helper, then: impl FnOnce()) -> Result<Regions, EngineError> {
+    let (ours, theirs) = halves(written_queries(&space.pages, protect), middle(&space.pages));
+    let pagemap = space.pagemap.clone();
+    let second = (!theirs.is_empty()).then(|| helper.give(move || scan_all(&pagemap, &theirs)));
+    then();
+    let mut written = scan_all(&space.pagemap, &ours)?;
+    let untracked = pagemap::WPALLOWED;
+    let own = space.annex.range();
+    // Around our own windows, whose many pages are nobody's business.
+    let others = [(0, own.start), (own.end, END)].map(|(start, end)| Query {
+        start,
+        end,
+        protect: false,
+        inverted: untracked,
+        all: untracked,
+        any: 0,
+        returned: THERE,
+    });
+    let others = scan_all(&space.pagemap, &others)?;
+    if let Some(second) = second {
+        written.extend(second.wait()?);
+    }
+    Ok(Regions { written, others })
+}
+
+fn scan_all(pagemap: &File, queries: &[Query]) -> Result<Vec<Region>, EngineError> {
+    let mut regions = Vec::new();
+    for query in queries {
+        pagemap::scan(pagemap, *query, &mut regions)?;
+    }
+    Ok(regions)
+}
+
+/// What to ask about tracked ranges, ascending.
+fn written_queries(index: &PageIndex, protect: bool) -> Vec<Query> {
+    let run = Query {
         start: 0,
         end: 0,
         protect,
@@ -136,43 +175,49 @@ pub(crate) fn scan(space: &Space, protect: bool) -> Result<Regions, EngineError>
         any: 0,
         returned: THERE,
     };
+    let gap = Query { any: THERE, ..run };
+    let mut queries = Vec::new();
     let mut at = 0;
-    for (start, end) in runs(&space.pages) {
-        let gap = Query {
+    for (start, end) in runs(index) {
+        queries.push(Query {
             start: at,
             end: start,
-            any: THERE,
-            ..written
-        };
-        pagemap::scan(&space.pagemap, gap, &mut regions.written)?;
-        pagemap::scan(&space.pagemap, Query { start, end, ..written }, &mut regions.written)?;
+            ..gap
+        });
+        queries.push(Query { start, end, ..run });
         at = end;
     }
-    pagemap::scan(
-        &space.pagemap,
-        Query {
-            start: at,
-            end: END,
-            any: THERE,
-            ..written
-        },
-        &mut regions.written,
-    )?;
-    let untracked = pagemap::WPALLOWED;
-    let own = space.annex.range();
-    // Around our own windows, whose many pages are nobody's business.
-    for (start, end) in [(0, own.start), (own.end, END)] {
-        let query = Query {
-            start,
-            end,
-            protect: false,
-            inverted: untracked,
-            all: untracked,
-            ..written
-        };
-        pagemap::scan(&space.pagemap, query, &mut regions.others)?;
-    }
-    Ok(regions)
+    queries.push(Query {
+        start: at,
+        end: END,
+        ..gap
+    });
+    queries.retain(|query| query.start < query.end);
+    queries
+}
+
+/// The address before which half of the pages of an index lie, by leaves; `None` where they are few.
+fn middle(index: &PageIndex) -> Option<u64> {
+    const LEAF: u64 = image::memory::LEAF_PAGE_COUNT as u64 * 4096;
+    const WORTH_IT: usize = 8;
+    let count = index.leaf_numbers().count();
+    let half = index.leaf_numbers().nth(count / 2)?.0;
+    (count >= WORTH_IT).then_some(half * LEAF)
+}
+
+/// Cuts ascending queries in two at `cut`.
+fn halves(queries: Vec<Query>, cut: Option<u64>) -> (Vec<Query>, Vec<Query>) {
+    let cut = cut.unwrap_or(END);
+    let before = queries.iter().map(|query| Query {
+        end: query.end.min(cut),
+        ..*query
+    });
+    let after = queries.iter().map(|query| Query {
+        start: query.start.max(cut),
+        ..*query
+    });
+    let real = |query: &Query| query.start < query.end;
+    (before.filter(real).collect(), after.filter(real).collect())
 }
 
 /// Address ranges in which the index has pages, in whole leaves.
@@ -261,23 +306,22 @@ pub(crate) struct ThrownAway {
 }
 
 /// Looks for [`ThrownAway`] pages.
-pub(crate) fn look_thrown_away(space: &Space, mappings: &[Mapping]) -> Result<ThrownAway, EngineError> {
+pub(crate) fn look_thrown_away(
+    pagemap: &File,
+    pages: &PageIndex,
+    mappings: &[Mapping],
+) -> Result<ThrownAway, EngineError> {
     let mut found = ThrownAway::default();
-    if space.uffd.is_none() {
-        return Ok(found);
-    }
     let mut regions = Vec::new();
     for mapping in mappings
         .iter()
         .filter(|m| m.is_private() && matches!(m.backing, Backing::File { .. }))
     {
         let (mut first, mut last) = (u64::MAX, 0);
-        space
-            .pages
-            .for_each_in(mapping.start / 4096, mapping.end / 4096, |page, _| {
-                first = first.min(page);
-                last = page + 1;
-            });
+        pages.for_each_in(mapping.start / 4096, mapping.end / 4096, |page, _| {
+            first = first.min(page);
+            last = page + 1;
+        });
         if first == u64::MAX {
             continue;
         }
@@ -291,17 +335,15 @@ pub(crate) fn look_thrown_away(space: &Space, mappings: &[Mapping]) -> Result<Th
             any: THERE,
             returned: pagemap::PRESENT | pagemap::FILE,
         };
-        pagemap::scan(&space.pagemap, query, &mut regions)?;
+        pagemap::scan(pagemap, query, &mut regions)?;
         for region in regions.iter().filter(|r| r.categories != pagemap::PRESENT) {
-            space
-                .pages
-                .for_each_in(region.start / 4096, region.end / 4096, |page, _| {
-                    if region.categories & pagemap::PRESENT == 0 {
-                        found.doubtful.push(page * 4096);
-                    } else {
-                        found.gone.push(page);
-                    }
-                });
+            pages.for_each_in(region.start / 4096, region.end / 4096, |page, _| {
+                if region.categories & pagemap::PRESENT == 0 {
+                    found.doubtful.push(page * 4096);
+                } else {
+                    found.gone.push(page);
+                }
+            });
         }
     }
     Ok(found)
@@ -347,7 +389,8 @@ pub(crate) fn present(space: &Space, mappings: &[Mapping]) -> Result<Vec<u64>, E
 
 /// Calls `visit` for each part of a region that lies in a mapping.
 fn overlay(mappings: &[Mapping], regions: &[Region], mut visit: impl FnMut(&Mapping, u64, u64, u64)) {
-    let mut at = 0;
+    let Some(first) = regions.first() else { return };
+    let mut at = mappings.partition_point(|mapping| mapping.end <= first.start);
     for region in regions {
         while at < mappings.len() && mappings[at].end <= region.start {
             at += 1;
@@ -376,7 +419,7 @@ pub(crate) fn track(space: &mut Space, ranges: &[(u64, u64)]) -> Result<(), Engi
             Err(e) if e.errno == libc::EINVAL || e.errno == libc::EBUSY || e.errno == libc::EPERM => continue,
             Err(e) => return Err(e.into()),
         }
-        protect_range(space, *start, *end)?;
+        scan_all(&space.pagemap, &[protection(*start, *end)])?;
     }
     Ok(())
 }
@@ -435,26 +478,27 @@ fn has_own_pages(space: &Space, mapping: &Mapping) -> Result<bool, EngineError> 
 }
 
 /// Marks everything that is there as unwritten from here on.
-pub(crate) fn protect(space: &Space) -> Result<(), EngineError> {
+pub(crate) fn protect(space: &Space, helper: &Helper) -> Result<(), EngineError> {
     if space.uffd.is_none() {
         return Ok(());
     }
-    protect_range(space, 0, END)
+    let (ours, theirs) = halves(vec![protection(0, END)], middle(&space.pages));
+    let pagemap = space.pagemap.clone();
+    let second = (!theirs.is_empty()).then(|| helper.give(move || scan_all(&pagemap, &theirs)));
+    scan_all(&space.pagemap, &ours)?;
+    second.map_or(Ok(()), |second| second.wait().map(drop))
 }
 
-fn protect_range(space: &Space, start: u64, end: u64) -> Result<(), EngineError> {
-    let mut sink = Vec::new();
-    let query = Query {
+fn protection(start: u64, end: u64) -> Query {
+    Query {
         start,
         end,
         protect: true,
         inverted: 0,
         all: pagemap::WRITTEN,
-        any: pagemap::PRESENT | pagemap::SWAPPED,
+        any: THERE,
         returned: pagemap::WRITTEN,
-    };
-    pagemap::scan(&space.pagemap, query, &mut sink)?;
-    Ok(())
+    }
 }
 
 /// The other source: every present private page may have changed. Works on any kernel.
@@ -538,6 +582,29 @@ mod tests {
             [1, 2],
             "unmapped"
         );
+    }
+
+    #[test]
+    fn the_halves_hold_everything_once() {
+        let mut index = PageIndex::default();
+        for page in (512..512 * 40).step_by(512).chain([512 * 100, 512 * 101]) {
+            index.set(page, Slot::Zero);
+        }
+        let whole = written_queries(&index, true);
+        let (first, second) = halves(whole.clone(), middle(&index));
+        let leaves = |queries: &[Query]| -> u64 {
+            let runs = queries.iter().filter(|q| q.any == 0);
+            runs.map(|q| (q.end - q.start) / (512 * 4096)).sum()
+        };
+        assert_eq!((leaves(&whole), leaves(&first), leaves(&second)), (41, 20, 21));
+        let mut at = 0;
+        for query in first.iter().chain(&second) {
+            assert_eq!(query.start, at, "without a gap");
+            at = query.end;
+        }
+        assert_eq!(at, END);
+        let empty = PageIndex::default();
+        assert_eq!(halves(written_queries(&empty, false), middle(&empty)).1.len(), 0);
     }
 
     /// A range that was unmapped and mapped anew has the same line in maps; it shows as not tracked.

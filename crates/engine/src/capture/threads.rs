@@ -16,6 +16,7 @@ use crate::wait::{self, Standing};
 /// What must be asked inside the thread itself.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Asked {
+    first: usize,
     altstack: Room,
     clear_tid: Room,
 }
@@ -24,9 +25,13 @@ pub(crate) struct Asked {
 pub(crate) fn ask(batch: &mut Batch) -> Asked {
     const PR_GET_TID_ADDRESS: u64 = 40;
     let (altstack, clear_tid) = (batch.room(24), batch.room(8));
-    batch.call(libc::SYS_sigaltstack, [0, altstack.address, 0, 0, 0, 0]);
+    let first = batch.call(libc::SYS_sigaltstack, [0, altstack.address, 0, 0, 0, 0]);
     batch.call(libc::SYS_prctl, [PR_GET_TID_ADDRESS, clear_tid.address, 0, 0, 0, 0]);
-    Asked { altstack, clear_tid }
+    Asked {
+        first,
+        altstack,
+        clear_tid,
+    }
 }
 
 fn word(bytes: &[u8], at: usize) -> u64 {
@@ -37,14 +42,16 @@ fn word(bytes: &[u8], at: usize) -> u64 {
 pub(crate) type Answers = (AltStack, u64);
 
 /// Reads the answers to [`ask`].
-pub(crate) fn answers(annex: &Annex, asked: Asked) -> Answers {
+pub(crate) fn answers(annex: &Annex, asked: Asked, results: &Results) -> Result<Answers, EngineError> {
+    results.expect(asked.first, "sigaltstack", "a thread")?;
+    results.expect(asked.first + 1, "PR_GET_TID_ADDRESS", "a thread")?;
     let bytes = remote::answer(annex, asked.altstack);
     let altstack = AltStack {
         sp: word(&bytes, 0),
         flags: word(&bytes, 8) & 0xffff_ffff,
         size: word(&bytes, 16),
     };
-    (altstack, word(&remote::answer(annex, asked.clear_tid), 0))
+    Ok((altstack, word(&remote::answer(annex, asked.clear_tid), 0)))
 }
 
 /// Signals of `queue` that `mask` does not block.
@@ -285,11 +292,4 @@ fn xstate(tid: i32) -> Result<Arc<[u8]>, EngineError> {
     let mut buffer = [0; 16384];
     let size = ptrace::xstate(tid, &mut buffer)?;
     Ok(Arc::from(&buffer[..size]))
-}
-
-/// True where every call of `results` that [`ask`] added worked.
-pub(crate) fn answered(results: &Results, first: usize) -> Result<(), EngineError> {
-    results.expect(first, "sigaltstack", "a thread")?;
-    results.expect(first + 1, "PR_GET_TID_ADDRESS", "a thread")?;
-    Ok(())
 }

@@ -33,6 +33,10 @@ pub(crate) fn plan(
     subject: &Subject,
 ) -> Result<MemoryPlan, EngineError> {
     let mut plan = MemoryPlan::default();
+    if now.brk == target.brk && now.mappings == target.mappings {
+        pages(now, target, dirty, &[], &mut plan);
+        return Ok(plan);
+    }
     let mut present: Vec<Mapping> = now.mappings.to_vec();
     if now.brk != target.brk {
         plan.brk = Some(target.brk);
