@@ -169,7 +169,7 @@ fn observe_stopped(
         Some(layout) => layout.clone(),
         None => memory::read_layout(space)?,
     };
-    let look = Look::at(process, scene.stopped, Some((space, &known)));
+    let look = Look::at(process, scene.stopped, Some((space, &known)), manner.bytes);
     let mut outside = None;
     // With two processors, the process needs the other one for its copies.
     let beside = !manner.bytes || scene.helper.has_room();
@@ -300,8 +300,12 @@ fn look_meanwhile(
     outside: Promise<Result<Outside, EngineError>>,
     scene: &mut Scene<'_>,
 ) -> Result<Meanwhile, EngineError> {
+    let outside = outside.wait();
+    scene.laps.lap("outside");
     // Even after an error none may be left running.
     remote::end_all(&space.annex, scene.stopped, &round.others)?;
+    scene.laps.lap("answers");
+    let outside = outside?;
     let results = remote::results(&space.annex, batch, Vec::new());
     let others: BTreeMap<i32, threads::Asked> = round
         .threads
@@ -319,8 +323,6 @@ fn look_meanwhile(
         images.push(threads::asleep(live, scene.manner.now_ns));
     }
     scene.laps.lap("threads");
-    let outside = outside.wait()?;
-    scene.laps.lap("outside");
     Ok(Meanwhile { outside, images })
 }
 

@@ -414,7 +414,7 @@ impl Frozen<'_> {
             .map(|pid| &self.engine.live[pid])
             .filter(|process| process.threads.keys().all(|tid| !self.stopped.contains_key(tid)))
             .map(|process| {
-                let look = capture::outside::Look::at(process, &self.stopped, None);
+                let look = capture::outside::Look::at(process, &self.stopped, None, false);
                 (process.host_pid, self.engine.helper.give(move || look.look()))
             })
             .collect();
@@ -527,11 +527,14 @@ impl Frozen<'_> {
         use std::os::unix::ffi::OsStringExt;
         let mut paths = Vec::new();
         for process in self.engine.live.values() {
+            let own = process.space.as_ref().map_or(0..0, |space| space.annex.range());
+            if process.space.as_ref().is_some_and(|space| !maps_files(&space.maps, &own)) {
+                continue;
+            }
             let mut text = Vec::new();
             if process.dir.read_list("maps", &mut text).is_err() {
                 continue;
             }
-            let own = process.space.as_ref().map_or(0..0, |space| space.annex.range());
             for mapping in capture::memory::mappings(&text, &own, &mut |_| 0) {
                 if let Backing::File { path, .. } = mapping.backing
                     && mapping.shared
@@ -570,6 +573,17 @@ impl Frozen<'_> {
         drop(freeze::let_go(std::mem::take(&mut self.stopped)));
         self.urgent = None;
     }
+}
+
+/// True where files are mapped shared and writable, or where that cannot be told cheaply. `own` is not counted.
+fn maps_files(maps: &std::fs::File, own: &std::ops::Range<u64>) -> bool {
+    use linux::procmap::{Which, areas};
+    let mut found = false;
+    let asked = areas(maps, Which::SharedWritableFiles, |area| {
+        found = !own.contains(&area.start);
+        !found
+    });
+    found || asked.is_err()
 }
 
 /// What was found in the memory of one process.

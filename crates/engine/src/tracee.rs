@@ -12,6 +12,7 @@ use image::process::Process;
 use image::thread::Thread;
 use linux::pidfd::Pidfd;
 use linux::procfs::{self, TaskDir};
+use linux::procmap::Area;
 use linux::ptrace::{self, RawRegisters};
 use linux::sched::SchedClock;
 
@@ -184,6 +185,8 @@ impl Space {
 #[derive(Debug, Clone)]
 pub(crate) struct Layout {
     pub(crate) text: Vec<u8>,
+    /// The same as numbers, without names.
+    pub(crate) areas: Vec<Area>,
     pub(crate) mappings: Arc<Vec<image::memory::Mapping>>,
     pub(crate) names: Vec<Named>,
 }

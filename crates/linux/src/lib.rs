@@ -20,6 +20,7 @@ pub mod pipe;
 pub mod probe;
 pub mod process_vm;
 pub mod procfs;
+pub mod procmap;
 pub mod ptrace;
 pub mod pty;
 pub mod reflink;

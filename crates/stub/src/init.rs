@@ -120,6 +120,8 @@ const F_DUPFD_CLOEXEC: usize = 1030;
 extern "C" fn entry() -> ! {
     // What leaked into the daemon must not leak on into the box.
     sys!(sys::CLOSE_RANGE, 3, u32::MAX, 0);
+    // The daemon goes before ordinary programs; what is in the box is ordinary.
+    sys!(sys::SETPRIORITY);
     let control = sys!(sys::FCNTL, 0, F_DUPFD_CLOEXEC, CONTROL_FD_MIN);
     if control < 0 {
         sys::exit(1);

@@ -117,6 +117,12 @@ impl Driver {
 
     fn serve(&mut self, job: Job) {
         self.bytes = 0;
+        // The box runs again before the answer is out, and must not hold it up.
+        let stops = matches!(
+            job.request.command,
+            Command::Checkpoint { .. } | Command::Rollback { .. }
+        );
+        let urgent = stops.then(linux::sched::Urgent::raise);
         let result = self.execute(job.arrived, &job.request.command);
         let name = job.request.command.name();
         let text = match &result {
@@ -132,6 +138,7 @@ impl Driver {
             .append(event(&job, sandbox, now_ms, &text, &result, self.bytes));
         self.publish();
         (job.reply)(result);
+        drop(urgent);
         self.settle();
     }
 

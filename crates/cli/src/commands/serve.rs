@@ -36,6 +36,7 @@ fn run(place: node::config::Place, background: bool, output: &Output) -> Result<
     }
     let socket = place.socket.clone();
     linux::memfd::keep_freed_memory();
+    linux::sched::go_first();
     let mut config = node::Config::new(place);
     std::fs::create_dir_all(&config.state).map_err(|error| CliError::io(config.state.display(), &error))?;
     config.scan = doctor::scans(&doctor::features(&config.state)?);

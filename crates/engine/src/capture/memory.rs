@@ -9,6 +9,7 @@ use image::fd::Inode;
 use image::memory::{Backing, Mapping, PageIndex};
 use linux::pagemap::{self, Query, Region};
 use linux::procfs;
+use linux::procmap::{self, Area};
 
 use crate::error::EngineError;
 use crate::helper::Helper;
@@ -34,6 +35,17 @@ pub(crate) fn read_layout(space: &Space) -> Result<Layout, EngineError> {
     Ok(layout(text, &space.annex.range()))
 }
 
+/// True where the mappings are those of `known`, as far as numbers tell: names are not compared.
+pub(crate) fn same_areas(maps: &File, known: &Layout) -> bool {
+    let mut rest = known.areas.iter();
+    let mut same = true;
+    let asked = procmap::areas(maps, procmap::Which::All, |area| {
+        same &= rest.next() == Some(&area);
+        same
+    });
+    asked.is_ok() && same && rest.next().is_none()
+}
+
 /// Parses `maps`.
 pub(crate) fn layout(text: Vec<u8>, own: &std::ops::Range<u64>) -> Layout {
     let mut names: Vec<Named> = Vec::new();
@@ -53,8 +65,21 @@ pub(crate) fn layout(text: Vec<u8>, own: &std::ops::Range<u64>) -> Layout {
         });
         u32::try_from(at).expect("fewer mappings than that")
     });
+    let areas = procfs::maps(&text)
+        .filter(|line| line.name != b"[vsyscall]")
+        .map(|line| Area {
+            start: line.start,
+            end: line.end,
+            prot: line.prot,
+            shared: line.shared,
+            offset: line.offset,
+            device: line.device,
+            inode: line.inode,
+        })
+        .collect();
     Layout {
         text,
+        areas,
         mappings: Arc::new(mappings),
         names,
     }

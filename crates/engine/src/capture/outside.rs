@@ -36,6 +36,8 @@ struct Memory {
     pagemap: Option<Arc<File>>,
     own: std::ops::Range<u64>,
     known: Layout,
+    /// Whether names matter, or numbers alone.
+    names: bool,
     pages: PageIndex,
 }
 
@@ -55,8 +57,9 @@ pub(crate) struct Outside {
 }
 
 impl Look {
-    /// With `space`, its mappings are looked at too, and compared with those that are known.
-    pub(crate) fn at(process: &LiveProcess, stopped: &Stopped, space: Option<(&Space, &Layout)>) -> Self {
+    /// With `space`, its mappings are looked at too, and compared with those that are known; `names` says whether
+    /// their names matter: to a checkpoint, which may have to open a file again by its name.
+    pub(crate) fn at(process: &LiveProcess, stopped: &Stopped, space: Option<(&Space, &Layout)>, names: bool) -> Self {
         let asleep = process.threads.iter().filter(|(tid, _)| !stopped.contains_key(tid));
         Self {
             pid: process.pid,
@@ -67,6 +70,7 @@ impl Look {
                 pagemap: space.uffd.is_some().then(|| space.pagemap.clone()),
                 own: space.annex.range(),
                 known: known.clone(),
+                names,
                 pages: space.pages.clone(),
             }),
             asleep: asleep
@@ -83,10 +87,12 @@ impl Look {
         let mut layout = None;
         let mut thrown_away = memory::ThrownAway::default();
         if let Some(memory) = self.memory {
-            let mut text = Vec::with_capacity(memory.known.text.len() + 4096);
-            procfs::read_from_start(&memory.maps, &mut text)?;
-            if text != memory.known.text {
-                layout = Some(memory::layout(text, &memory.own));
+            if memory.names || !memory::same_areas(&memory.maps, &memory.known) {
+                let mut text = Vec::with_capacity(memory.known.text.len() + 4096);
+                procfs::read_from_start(&memory.maps, &mut text)?;
+                if text != memory.known.text {
+                    layout = Some(memory::layout(text, &memory.own));
+                }
             }
             if let Some(pagemap) = &memory.pagemap {
                 let mappings = &layout.as_ref().unwrap_or(&memory.known).mappings;

@@ -58,6 +58,7 @@ pub const SETSID: usize = 112;
 pub const SETGROUPS: usize = 116;
 pub const SETRESUID: usize = 117;
 pub const SETRESGID: usize = 119;
+pub const SETPRIORITY: usize = 141;
 pub const CAPSET: usize = 126;
 pub const PIVOT_ROOT: usize = 155;
 pub const PRCTL: usize = 157;
