@@ -281,7 +281,7 @@ impl Engine {
     pub fn settle(&mut self) {
         self.keep_pending();
         for process in self.live.values_mut() {
-            sleep::confirm(process);
+            sleep::confirm(process, &Stopped::new());
         }
     }
 
@@ -569,6 +569,7 @@ impl Frozen<'_> {
 
     fn release(&mut self) {
         capture::threads::go_on_unseen(&mut self.engine.live, &mut self.stopped);
+        sleep::let_idle_go_first(&mut self.engine.live, &mut self.stopped);
         // What is gone by now cannot be let go and need not be.
         drop(freeze::let_go(std::mem::take(&mut self.stopped)));
         self.urgent = None;

@@ -3,22 +3,64 @@
 //! if it stands in the same call at the same place and nothing in its address space was written meanwhile. Never stops
 //! anything.
 
+use std::time::{Duration, Instant};
+
 use crate::capture::{memory, threads};
-use crate::tracee::{LiveProcess, Space};
+use crate::freeze::{self, Live, Stopped};
+use crate::tracee::{LiveProcess, LiveThread, Space};
 
 /// Bytes of `struct rseq` that the kernel may write by itself whenever a thread comes back to user space.
 const RSEQ_SIZE: u64 = 32;
 
-/// Marks the threads of a process that sleep as they were captured. Where some are not back asleep yet, or something
-/// was written, nothing is marked: they are stopped at the next capture like any other.
-pub(crate) fn confirm(process: &mut LiveProcess) {
-    if process.image.is_none() || process.threads.values().all(|t| t.asleep_at.is_some()) {
+/// How long the rest of a process waits for its idle threads to be back asleep.
+const PATIENCE: Duration = Duration::from_micros(150);
+
+/// Lets the idle threads of each process go first, and marks those that are back asleep as they were captured while the
+/// others still stand: from then on they need not be stopped again, however busy the others are.
+pub(crate) fn let_idle_go_first(live: &mut Live, stopped: &mut Stopped) {
+    for process in live.values_mut() {
+        let idle: Vec<i32> = process
+            .threads
+            .iter()
+            .filter(|(tid, thread)| thread.restful && stopped.get(tid).is_some_and(|s| !s.group_stop))
+            .map(|(tid, _)| *tid)
+            .collect();
+        if idle.is_empty() {
+            continue;
+        }
+        let mut gone_first = Stopped::new();
+        for tid in &idle {
+            let thread = stopped.remove(tid).expect("filtered for it");
+            gone_first.insert(*tid, thread);
+        }
+        drop(freeze::let_go(gone_first));
+        let since = Instant::now();
+        let mut buffer = Vec::new();
+        let asleep = |process: &LiveProcess, buffer: &mut Vec<u8>| {
+            idle.iter()
+                .all(|tid| threads::sleeps_as_captured(&process.threads[tid], buffer))
+        };
+        while !asleep(process, &mut buffer) {
+            if since.elapsed() > PATIENCE {
+                break;
+            }
+            std::hint::spin_loop();
+        }
+        confirm(process, stopped);
+    }
+}
+
+/// Marks the threads of a process that sleep as they were captured, if all do that do not stand still. Where some are
+/// not back asleep yet, or something was written, nothing is marked: they are stopped at the next capture like any other.
+pub(crate) fn confirm(process: &mut LiveProcess, stopped: &Stopped) {
+    let unproven = |(tid, thread): &(&i32, &LiveThread)| thread.asleep_at.is_none() && !stopped.contains_key(tid);
+    if process.threads.iter().filter(unproven).count() == 0 {
         return;
     }
     let Some(space) = &process.space else { return };
     let mut buffer = Vec::new();
     let mut counts = Vec::with_capacity(process.threads.len());
-    for (tid, thread) in &process.threads {
+    for (tid, thread) in process.threads.iter().filter(|(tid, _)| !stopped.contains_key(tid)) {
         if !threads::sleeps_as_captured(thread, &mut buffer) {
             return;
         }

@@ -34,6 +34,10 @@ pub(crate) struct LiveThread {
     pub(crate) asleep_at: Option<u64>,
     /// The image of its last capture or rollback.
     pub(crate) image: Option<Arc<Thread>>,
+    /// Its run count at its last capture.
+    pub(crate) runs: u64,
+    /// It stood in the same wait at its last two captures, and was given a processor only for our stop in between.
+    pub(crate) restful: bool,
     /// The trampoline through which it waits, if any.
     pub(crate) trampoline: Option<Trampoline>,
     /// The relative wait it was last seen in.
@@ -66,6 +70,8 @@ impl LiveThread {
             syscall,
             asleep_at: None,
             image: None,
+            runs: 0,
+            restful: false,
             trampoline: None,
             waiting: None,
         })
