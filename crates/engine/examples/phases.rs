@@ -15,8 +15,7 @@ use std::time::{Duration, Instant};
 use engine::{Config, Cost, DirtySource, Engine, EngineError, Membership};
 
 const PROGRAM: &str = r#"
-import sys, threading, mmap, random, os
-if os.environ.get("PIN"): os.sched_setaffinity(0, {1})
+import sys, threading, mmap, random
 size = int(sys.argv[1]) << 20
 heap = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
 for i in range(0, size, 4096): heap[i] = 1
@@ -78,14 +77,16 @@ fn main() {
         output.next().unwrap().unwrap();
         let _engine = engine;
     };
-    let (mut checkpoints, mut rollbacks) = (Vec::new(), Vec::new());
+    let (mut checkpoints, mut rollbacks, mut settles) = (Vec::new(), Vec::new(), Vec::new());
     for _ in 0..rounds {
         ask(&mut engine);
         let start = Instant::now();
         let mut frozen = engine.freeze().unwrap();
         let image = frozen.capture().unwrap();
         checkpoints.push((frozen.thaw(), start.elapsed()));
+        let start = Instant::now();
         engine.settle();
+        settles.push(start.elapsed());
         ask(&mut engine);
         let start = Instant::now();
         let mut frozen = engine.freeze().unwrap();
@@ -95,6 +96,8 @@ fn main() {
     }
     print("checkpoint", &checkpoints);
     print("rollback", &rollbacks);
+    settles.sort();
+    println!("settle after a checkpoint: p50 {:.1?}", settles[settles.len() / 2]);
     drop(input);
     outer.wait().unwrap();
 }

@@ -276,37 +276,49 @@ impl Engine {
         Ok(frozen)
     }
 
-    /// Work that was put off until the box ran again: compares and keeps the captured pages. Must be called after a
-    /// thaw and before the next freeze (the engine calls it itself otherwise).
+    /// Work that was put off until the box ran again: compares and keeps the captured pages. Must be done after a
+    /// thaw and before the next freeze (the engine does it itself otherwise).
     pub fn settle(&mut self) {
-        self.keep_pending();
+        while self.settle_piece() {}
+    }
+
+    /// A fraction of a millisecond of [`Engine::settle`]; true where more is left.
+    pub fn settle_piece(&mut self) -> bool {
+        if self.keep_piece() {
+            return true;
+        }
         for process in self.live.values_mut() {
             sleep::confirm(process, &Stopped::new());
         }
+        false
     }
 
     /// Completes the image that was captured last.
     fn keep_pending(&mut self) {
-        let Some(Pending {
-            image,
-            mut parts,
-            memory,
-        }) = self.pending.take()
-        else {
-            return;
-        };
-        for (pid, found) in memory {
+        while self.keep_piece() {}
+    }
+
+    fn keep_piece(&mut self) -> bool {
+        let Some(pending) = &mut self.pending else { return false };
+        if let Some(mut entry) = pending.memory.first_entry() {
+            let found = entry.get_mut();
             let Some(space) = self.live.get_mut(&found.host_pid).and_then(|p| p.space.as_mut()) else {
-                continue;
+                entry.remove();
+                return true;
             };
-            found.keep_in(space);
-            let process = parts.processes.get_mut(&pid).expect("captured together");
-            Arc::make_mut(process).memory.pages = space.pages.clone();
+            if !found.keep_some_in(space) {
+                let process = pending.parts.processes.get_mut(entry.key()).expect("captured together");
+                Arc::make_mut(process).memory.pages = space.pages.clone();
+                entry.remove();
+            }
+            return true;
         }
+        let Pending { image, parts, .. } = self.pending.take().expect("looked at above");
         for process in self.live.values_mut() {
             process.image = parts.processes.get(&process.pid).cloned();
         }
         image.settle(parts);
+        false
     }
 }
 
@@ -528,7 +540,11 @@ impl Frozen<'_> {
         let mut paths = Vec::new();
         for process in self.engine.live.values() {
             let own = process.space.as_ref().map_or(0..0, |space| space.annex.range());
-            if process.space.as_ref().is_some_and(|space| !maps_files(&space.maps, &own)) {
+            if process
+                .space
+                .as_ref()
+                .is_some_and(|space| !maps_files(&space.maps, &own))
+            {
                 continue;
             }
             let mut text = Vec::new();
@@ -599,21 +615,33 @@ struct MemoryFound {
 
 impl MemoryFound {
     /// Brings the index of the address space up to what was captured.
-    fn keep_in(self, space: &mut tracee::Space) {
-        for page in self.freed {
+    fn keep_in(mut self, space: &mut tracee::Space) {
+        while self.keep_some_in(space) {}
+    }
+
+    /// A part of it; true where more is left.
+    fn keep_some_in(&mut self, space: &mut tracee::Space) -> bool {
+        const PAGE_COUNT: usize = 32;
+        for page in self.freed.drain(..) {
             space.pages.set(page, Slot::Absent);
         }
         let mut buffer = [0u8; 4096];
-        for (page, index) in self.staged {
+        let rest = self.staged.len().saturating_sub(PAGE_COUNT);
+        for (page, index) in self.staged.drain(rest..) {
             space.annex.staged_page(index, &mut buffer);
             keep(&mut space.pages, page, &buffer);
         }
-        for (page, slot) in self.copied {
+        if rest > 0 {
+            return true;
+        }
+        let rest = self.copied.len().saturating_sub(PAGE_COUNT);
+        for (page, slot) in self.copied.drain(rest..) {
             let known = space.pages.get(page);
             if matches!(known, Slot::Absent) || known.bytes() != slot.bytes() {
                 space.pages.set(page, slot);
             }
         }
+        rest > 0
     }
 }
 

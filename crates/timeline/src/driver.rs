@@ -64,6 +64,7 @@ impl Driver {
             match self.queue.pop() {
                 Some(job) if matches!(job.request.command, Command::Remove) => return self.remove(job),
                 Some(job) => self.serve(job),
+                None if self.settle_piece() => {}
                 None => self.wait(),
             }
         }
@@ -117,6 +118,9 @@ impl Driver {
 
     fn serve(&mut self, job: Job) {
         self.bytes = 0;
+        if reads_history(&job.request.command) {
+            while self.settle_piece() {}
+        }
         // The box runs again before the answer is out, and must not hold it up.
         let stops = matches!(
             job.request.command,
@@ -139,7 +143,6 @@ impl Driver {
         self.publish();
         (job.reply)(result);
         drop(urgent);
-        self.settle();
     }
 
     fn execute(&mut self, arrived: Instant, command: &Command) -> Result<Outcome, TimelineError> {
@@ -225,10 +228,14 @@ impl Driver {
         Ok(Outcome::Diff(diff(&from, &to)))
     }
 
-    /// Work that nobody waits for: both halves', then the weights, then the memory bound.
-    fn settle(&mut self) {
+    /// A piece of the work that nobody waits for: both halves', then the weights, then the memory bound. Commands go
+    /// before it. True where more is left.
+    fn settle_piece(&mut self) -> bool {
         if !self.unsettled && self.unweighed.is_empty() {
-            return;
+            return false;
+        }
+        if self.halves.engine.settle_piece() {
+            return true;
         }
         self.unsettled = false;
         self.halves.settle();
@@ -245,6 +252,7 @@ impl Driver {
         let weigh = |state: &Arc<State>, ancestor: Option<&Arc<State>>| state.own_bytes(ancestor.map(AsRef::as_ref));
         drop(self.history.keep_within(self.history_mem_bytes, weigh));
         self.publish();
+        false
     }
 
     /// What handles see without asking.
@@ -301,4 +309,17 @@ fn event(
 
 fn done(result: Result<(), TimelineError>) -> Result<Outcome, TimelineError> {
     result.map(|()| Outcome::Done)
+}
+
+/// Commands that see the history wait until it is in order; those that only talk to the box do not.
+fn reads_history(command: &Command) -> bool {
+    !matches!(
+        command,
+        Command::Exec(_)
+            | Command::Stdin { .. }
+            | Command::Resize { .. }
+            | Command::Signal { .. }
+            | Command::ReadFiles { .. }
+            | Command::WriteFiles { .. }
+    )
 }
