@@ -14,6 +14,7 @@ pub const POINTS: &[&str] = &[
     "sigmask",
     "sigactions",
     "altstack",
+    "rseq",
     "pending",
     "itimers",
     "posix_timers",

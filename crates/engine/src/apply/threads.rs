@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use image::process::Process;
-use image::thread::Thread;
+use image::thread::{Rseq, Thread};
 use linux::SysError;
 use linux::ptrace::{self, Waited};
 
@@ -13,7 +13,7 @@ use crate::error::EngineError;
 use crate::fault::Faults;
 use crate::freeze::Stopped;
 use crate::remote::{self, Annex, Batch, RAX, STOP};
-use crate::tracee::{LiveProcess, LiveThread, StoppedThread};
+use crate::tracee::{LiveProcess, LiveThread, Space, StoppedThread};
 use crate::wait;
 
 const CLONE_EVENT: i32 = 3;
@@ -148,9 +148,46 @@ pub(crate) fn set(
             continue;
         };
         let present = now.threads.iter().find(|t| t.tid == live.tid);
+        if let Some(present) = present.filter(|p| p.rseq != wanted.rseq && !faults.skips("rseq")) {
+            sequences(space, thread, present, wanted, target)?;
+        }
         set_one(&space.annex, live, thread, present, wanted, &mut next, faults)?;
     }
     process.next_trampoline = next;
+    Ok(())
+}
+
+/// The area of restartable sequences. A thread that was just starting at the checkpoint registers its area again when
+/// it goes on, and must not find it registered.
+fn sequences(
+    space: &Space,
+    thread: &mut StoppedThread,
+    present: &Thread,
+    wanted: &Thread,
+    target: &Process,
+) -> Result<(), EngineError> {
+    const UNREGISTER: u64 = 1;
+    let mut calls = Batch::new(&space.annex);
+    let mut call = |rseq: &Rseq, flags| {
+        let arguments = [rseq.address, rseq.size.into(), flags, rseq.signature.into(), 0, 0];
+        (rseq.address != 0).then(|| calls.call(libc::SYS_rseq, arguments))
+    };
+    let made = [call(&present.rseq, UNREGISTER), call(&wanted.rseq, 0)];
+    let results = remote::run(&space.annex, thread, &mut calls)?;
+    for call in made.into_iter().flatten() {
+        results.expect(call, "rseq", wanted.tid)?;
+    }
+    // The kernel empties an area that it lets go of.
+    let (from, to) = (present.rseq.address, present.rseq.address + u64::from(present.rseq.size));
+    target.memory.pages.for_each_in(from / 4096, to.div_ceil(4096), |page, slot| {
+        if let Some(bytes) = slot.bytes() {
+            let start = from.max(page * 4096);
+            let (a, b) = (start - page * 4096, to.min(page * 4096 + 4096) - page * 4096);
+            let within = |at| usize::try_from(at).expect("within a page");
+            // An area that is not mapped any more needs no bytes.
+            linux::process_vm::write_forced(&space.memory, start, &bytes[within(a)..within(b)]).ok();
+        }
+    });
     Ok(())
 }
 
