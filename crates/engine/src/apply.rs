@@ -7,6 +7,7 @@ pub(crate) mod memory;
 pub(crate) mod nameless;
 pub(crate) mod processes;
 pub(crate) mod signals;
+pub(crate) mod stops;
 pub(crate) mod threads;
 
 /// Why this order.

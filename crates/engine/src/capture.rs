@@ -261,6 +261,7 @@ fn observe_stopped(
     let program = space.program;
     let image = Process {
         stopped: group_stop,
+        stop_untold: group_stop && is_untold(process)?,
         threads: images,
         memory: AddressSpace {
             mappings,
@@ -283,6 +284,16 @@ fn observe_stopped(
         copied,
         disturbed: outside.disturbed,
     })
+}
+
+/// True where the stop of a process waits for its parent to ask: the kernel keeps it where an exit code will be
+/// (`do_task_stat` in fs/proc/array.c).
+fn is_untold(process: &LiveProcess) -> Result<bool, EngineError> {
+    const EXIT_CODE: usize = 49;
+    let mut text = Vec::new();
+    process.dir.read("stat", &mut text)?;
+    let fields = procfs::stat_fields(&text).map(|(_, fields)| fields);
+    Ok(fields.is_some_and(|fields| fields.get(EXIT_CODE).is_some_and(|code| *code != "0")))
 }
 
 /// What is learned while the process copies its pages.
@@ -505,6 +516,7 @@ fn observe_asleep(
         },
         slots,
         stopped: image.stopped,
+        stop_untold: image.stop_untold,
         actions: image.actions.clone(),
         pending: image.pending.clone(),
         itimers: image.itimers,

@@ -15,6 +15,7 @@ pub const POINTS: &[&str] = &[
     "sigactions",
     "altstack",
     "rseq",
+    "stops",
     "pending",
     "itimers",
     "posix_timers",

@@ -33,10 +33,34 @@ pub(crate) struct ProcessPlan {
     pub(crate) memory: MemoryPlan,
     /// Children that ended since and must be waited for, as if they had never been.
     pub(crate) reap: Vec<u32>,
+    /// It was stopped or continued by job control since.
+    pub(crate) stop: Option<StopChange>,
     /// Threads that were born since (tids).
     pub(crate) end_threads: Vec<u32>,
     /// Threads that ended since.
     pub(crate) make_threads: Vec<Arc<Thread>>,
+}
+
+/// What job control must do to a process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum StopChange {
+    /// It ran at the checkpoint.
+    GoOn,
+    /// It was stopped; whether its parent knew.
+    Stop {
+        /// The parent had asked.
+        told: bool,
+    },
+}
+
+fn stop_change(present: &Process, wanted: &Process) -> Option<StopChange> {
+    match (present.stopped, wanted.stopped) {
+        (true, false) => Some(StopChange::GoOn),
+        (false, true) => Some(StopChange::Stop {
+            told: !wanted.stop_untold,
+        }),
+        _ => None,
+    }
 }
 
 /// Pages of a process that may differ from the index in its `now` image.
@@ -70,6 +94,7 @@ pub(crate) fn plan<'a>(now: &'a Processes, target: &Processes, dirty: Dirty<'a>)
         }
         patch.push(ProcessPlan {
             pid: *pid,
+            stop: stop_change(present, wanted),
             reap: present
                 .zombies
                 .iter()
@@ -115,11 +140,18 @@ fn in_terms_of(now: &Processes, target: &Processes, memory: &AddressSpace) -> Ad
 
 /// True where putting a process back cannot be felt by a thread of it that sleeps through it: only pages, registers of
 /// other threads and positions of files change.
-pub(crate) fn leaves_sleepers_alone(step: &ProcessPlan, now: &Processes, target: &Processes, fds: &FdPlan) -> bool {
+pub(crate) fn leaves_sleepers_alone(
+    plan: &Plan,
+    step: &ProcessPlan,
+    now: &Processes,
+    target: &Processes,
+    fds: &FdPlan,
+) -> bool {
     let memory = &step.memory;
     let same_ranges =
         memory.brk.is_none() && memory.unmap.is_empty() && memory.map.is_empty() && memory.protect.is_empty();
-    let same_tasks = step.reap.is_empty() && step.end_threads.is_empty() && step.make_threads.is_empty();
+    let same_stops = step.stop.is_none() && !stops_a_child(plan, step.pid, target);
+    let same_tasks = same_stops && step.reap.is_empty() && step.end_threads.is_empty() && step.make_threads.is_empty();
     let same_table = fds
         .tables
         .get(&step.pid)
@@ -137,6 +169,12 @@ pub(crate) fn leaves_sleepers_alone(step: &ProcessPlan, now: &Processes, target:
             Origin::Made => !waited_for(&object.kind),
         });
     same_ranges && same_tasks && same_table && same_signals && same_streams && same_objects
+}
+
+/// True where job control acts on a child of process `pid`, of which it will hear.
+pub(crate) fn stops_a_child(plan: &Plan, pid: u32, target: &Processes) -> bool {
+    let mut steps = plan.patch.iter().filter(|step| step.stop.is_some());
+    steps.any(|step| target.processes[&step.pid].parent == pid)
 }
 
 fn missing_in<'a>(these: &'a [Arc<Thread>], others: &[Arc<Thread>]) -> impl Iterator<Item = &'a Arc<Thread>> {

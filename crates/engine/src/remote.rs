@@ -43,7 +43,7 @@ const STAGING_SIZE: usize = PAGES + STAGED_PAGE_COUNT * 4096;
 const ADDRESSES: [u64; 4] = [0x3a5a_0000_0000, 0x2b4b_0000_0000, 0x1c3c_0000_0000, 0x4969_0000_0000];
 
 /// Signals blocked while injected code runs: all but the two that a bad page raises.
-const RUN_MASK: u64 = !((1 << (libc::SIGSEGV - 1)) | (1 << (libc::SIGBUS - 1)));
+pub(crate) const RUN_MASK: u64 = !((1 << (libc::SIGSEGV - 1)) | (1 << (libc::SIGBUS - 1)));
 
 /// Our two windows in one address space.
 #[derive(Debug)]

@@ -103,10 +103,15 @@ impl Frozen<'_> {
     ) -> Result<(), EngineError> {
         let mut concerned = BTreeSet::new();
         for process in self.engine.live.values() {
-            let awake = process.threads.keys().any(|tid| self.stopped.contains_key(tid));
             let mut steps = plan.patch.iter();
             let step = steps.find(|step| step.pid == process.pid);
-            if awake && step.is_some_and(|step| !plan::leaves_sleepers_alone(step, now, target, fds)) {
+            // One that sleeps as a whole in the state of the target is concerned only by what its children do.
+            let awake = process.threads.keys().any(|tid| self.stopped.contains_key(tid));
+            let concerns = |step: &plan::ProcessPlan| {
+                let changes = !plan::leaves_sleepers_alone(plan, step, now, target, fds);
+                changes && (awake || plan::stops_a_child(plan, step.pid, target))
+            };
+            if step.is_some_and(concerns) {
                 concerned.insert(process.host_pid);
             }
         }
@@ -157,6 +162,14 @@ impl Frozen<'_> {
             shared: &shared,
         })?;
         self.phase(Stage::Descriptors.name());
+        if !self.engine.faults.skips("stops") {
+            for step in &plan.patch {
+                if let Some(change) = step.stop {
+                    let parent = by_pid.get(&target.processes[&step.pid].parent).copied();
+                    apply::stops::apply(&self.engine.live, &mut self.stopped, by_pid[&step.pid], parent, change)?;
+                }
+            }
+        }
         for step in plan.patch.iter().filter(|step| awake.contains(&step.pid)) {
             let process = self.engine.live.get_mut(&by_pid[&step.pid]).expect("planned from it");
             let (present, wanted) = (&now.processes[&step.pid], &target.processes[&step.pid]);

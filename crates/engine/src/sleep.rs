@@ -5,6 +5,8 @@
 
 use std::time::{Duration, Instant};
 
+use linux::procfs;
+
 use crate::capture::{memory, threads};
 use crate::freeze::{self, Live, Stopped};
 use crate::tracee::{LiveProcess, LiveThread, Space};
@@ -58,10 +60,11 @@ pub(crate) fn confirm(process: &mut LiveProcess, stopped: &Stopped) {
         return;
     }
     let Some(space) = &process.space else { return };
+    let was_stopped = process.image.as_ref().is_some_and(|image| image.stopped);
     let mut buffer = Vec::new();
     let mut counts = Vec::with_capacity(process.threads.len());
     for (tid, thread) in process.threads.iter().filter(|(tid, _)| !stopped.contains_key(tid)) {
-        if !threads::sleeps_as_captured(thread, &mut buffer) {
+        if !threads::sleeps_as_captured(thread, &mut buffer) || is_stopped(thread, &mut buffer) != Some(was_stopped) {
             return;
         }
         let Some(runs) = thread.run_count(&mut buffer) else {
@@ -86,6 +89,12 @@ pub(crate) fn confirm(process: &mut LiveProcess, stopped: &Stopped) {
             process.threads.get_mut(&tid).expect("listed from it").asleep_at = Some(runs);
         }
     }
+}
+
+/// True where job control holds it: one that was continued, or stopped, since its capture may well be in the same call.
+fn is_stopped(thread: &LiveThread, buffer: &mut Vec<u8>) -> Option<bool> {
+    thread.dir.read("stat", buffer).ok()?;
+    procfs::stat_fields(buffer).and_then(|(_, fields)| Some(*fields.first()? == "T"))
 }
 
 /// True where every page that was written since its capture still holds what was captured, but for what the kernel

@@ -129,9 +129,11 @@ impl LiveThread {
         self.waiting = noted;
     }
 
-    /// True where it has not run since it was proved to sleep.
+    /// True where it has not run since it was proved to sleep, and is not about to: one that was woken and waits for
+    /// a processor has the same run count, but its wait is over.
     pub(crate) fn still_asleep(&self, buffer: &mut Vec<u8>) -> bool {
-        self.asleep_at.is_some_and(|runs| self.run_count(buffer) == Some(runs))
+        self.asleep_at
+            .is_some_and(|runs| self.sleeping_call(buffer).is_some() && self.run_count(buffer) == Some(runs))
     }
 
     /// The call it sleeps in: number, arguments, stack and instruction pointer; `None` where it runs or is gone.

@@ -39,6 +39,8 @@ pub struct Process {
     pub zombies: Vec<u32>,
     /// True while stopped by a job-control signal.
     pub stopped: bool,
+    /// Its parent was not told of that stop yet (`waitpid` with `WUNTRACED` would).
+    pub stop_untold: bool,
     /// By tid inside the box; the first is the leader.
     pub threads: Vec<Arc<Thread>>,
     /// Memory.

@@ -178,16 +178,22 @@ fn sequences(
         results.expect(call, "rseq", wanted.tid)?;
     }
     // The kernel empties an area that it lets go of.
-    let (from, to) = (present.rseq.address, present.rseq.address + u64::from(present.rseq.size));
-    target.memory.pages.for_each_in(from / 4096, to.div_ceil(4096), |page, slot| {
-        if let Some(bytes) = slot.bytes() {
-            let start = from.max(page * 4096);
-            let (a, b) = (start - page * 4096, to.min(page * 4096 + 4096) - page * 4096);
-            let within = |at| usize::try_from(at).expect("within a page");
-            // An area that is not mapped any more needs no bytes.
-            linux::process_vm::write_forced(&space.memory, start, &bytes[within(a)..within(b)]).ok();
-        }
-    });
+    let (from, to) = (
+        present.rseq.address,
+        present.rseq.address + u64::from(present.rseq.size),
+    );
+    target
+        .memory
+        .pages
+        .for_each_in(from / 4096, to.div_ceil(4096), |page, slot| {
+            if let Some(bytes) = slot.bytes() {
+                let start = from.max(page * 4096);
+                let (a, b) = (start - page * 4096, to.min(page * 4096 + 4096) - page * 4096);
+                let within = |at| usize::try_from(at).expect("within a page");
+                // An area that is not mapped any more needs no bytes.
+                linux::process_vm::write_forced(&space.memory, start, &bytes[within(a)..within(b)]).ok();
+            }
+        });
     Ok(())
 }
 

@@ -174,6 +174,7 @@ impl Outside {
                 session: last_number(status, "NSsid").unwrap_or(0),
             },
             stopped: false,
+            stop_untold: false,
             threads: Vec::new(),
             memory: AddressSpace {
                 mappings: Arc::default(),

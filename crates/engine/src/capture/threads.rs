@@ -187,7 +187,15 @@ pub(crate) fn sleeps_as_captured(live: &LiveThread, buffer: &mut Vec<u8>) -> boo
         None => image.registers.rip + 2,
     };
     let same_call = call == wait.call || i64::try_from(call) == Ok(libc::SYS_restart_syscall);
-    same_call && hex(sp) == Some(image.registers.rsp) && hex(pc) == Some(expected)
+    let r = &image.registers;
+    let arguments = [r.rdi, r.rsi, r.rdx, r.r10, r.r8, r.r9];
+    // A trampoline puts one of them elsewhere.
+    let same_arguments = live.trampoline.is_some()
+        || arguments
+            .iter()
+            .zip(&words[1..])
+            .all(|(wanted, word)| hex(word) == Some(*wanted));
+    same_call && same_arguments && hex(sp) == Some(image.registers.rsp) && hex(pc) == Some(expected)
 }
 
 /// Makes a thread that would see `EINTR` enter its call again with what is left of its time-out.
