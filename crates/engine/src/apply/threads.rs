@@ -2,6 +2,7 @@
 //! what each thread goes on with. Registers come last.
 
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use image::process::Process;
 use image::thread::{Rseq, Thread};
@@ -65,6 +66,7 @@ pub(crate) fn make(
     wanted: &Thread,
     set_last_pid: &mut dyn FnMut(u32) -> Result<(), SysError>,
 ) -> Result<(), EngineError> {
+    await_number(process, stopped, wanted.tid)?;
     set_last_pid(wanted.tid - 1)?;
     let space = process.space.as_ref().expect("observed before");
     let parent = crate::capture::any_thread(process, stopped)?;
@@ -102,6 +104,29 @@ pub(crate) fn make(
         .threads
         .insert(child, LiveThread::open(process.host_pid, child, wanted.tid)?);
     Ok(())
+}
+
+/// Waits until nothing in the box has the number `tid`. A thread that has told everybody that it ended (`join` returned)
+/// still has it until the kernel is through with it, and so has a dead process until PID 1 has waited for it. No event
+/// tells when.
+fn await_number(process: &LiveProcess, stopped: &mut Stopped, tid: u32) -> Result<(), EngineError> {
+    const LIMIT: Duration = Duration::from_secs(2);
+    const PAUSE: Duration = Duration::from_micros(100);
+    let space = process.space.as_ref().expect("observed before");
+    let thread = crate::capture::any_thread(process, stopped)?;
+    let since = Instant::now();
+    loop {
+        let mut batch = Batch::new(&space.annex);
+        let call = batch.call(libc::SYS_kill, [tid.into(), 0, 0, 0, 0, 0]);
+        let results = remote::run(&space.annex, thread, &mut batch)?;
+        if results.get(call) == Err(libc::ESRCH) {
+            return Ok(());
+        }
+        if since.elapsed() > LIMIT {
+            return Err(EngineError::Torn(format!("the number of thread {tid} is not free")));
+        }
+        std::thread::sleep(PAUSE);
+    }
 }
 
 /// What a new thread sets for itself.
