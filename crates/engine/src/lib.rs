@@ -99,6 +99,8 @@ struct Pending {
     image: ProcessImage,
     parts: Processes,
     memory: BTreeMap<u32, MemoryFound>,
+    /// What runs is not what was captured any more: a rollback came in between.
+    undone: bool,
 }
 
 /// Times of the parts of one operation, added up by name.
@@ -306,19 +308,49 @@ impl Engine {
                 entry.remove();
                 return true;
             };
-            if !found.keep_some_in(space) {
+            if !found.keep_some(&space.annex) {
                 let process = pending.parts.processes.get_mut(entry.key()).expect("captured together");
-                Arc::make_mut(process).memory.pages = space.pages.clone();
-                entry.remove();
+                let pages = entry.remove().pages;
+                if !pending.undone {
+                    space.pages = pages.clone();
+                }
+                Arc::make_mut(process).memory.pages = pages;
             }
             return true;
         }
-        let Pending { image, parts, .. } = self.pending.take().expect("looked at above");
-        for process in self.live.values_mut() {
-            process.image = parts.processes.get(&process.pid).cloned();
+        let Pending {
+            image, parts, undone, ..
+        } = self.pending.take().expect("looked at above");
+        if !undone {
+            for process in self.live.values_mut() {
+                process.image = parts.processes.get(&process.pid).cloned();
+            }
         }
         image.settle(parts);
         false
+    }
+
+    /// Completes what was captured of one process, as long as its staging window is there.
+    fn keep_pending_of(&mut self, pid: u32) {
+        let Some(pending) = &mut self.pending else { return };
+        let Some(mut found) = pending.memory.remove(&pid) else {
+            return;
+        };
+        let Some(space) = self.live.get_mut(&found.host_pid).and_then(|p| p.space.as_mut()) else {
+            return;
+        };
+        while found.keep_some(&space.annex) {}
+        let process = pending.parts.processes.get_mut(&pid).expect("captured together");
+        if !pending.undone {
+            space.pages = found.pages.clone();
+        }
+        Arc::make_mut(process).memory.pages = found.pages;
+    }
+
+    /// How many pages of the staging window of process `pid` still belong to what was captured.
+    fn staged_count(&self, pid: u32) -> usize {
+        let found = self.pending.as_ref().and_then(|pending| pending.memory.get(&pid));
+        found.map_or(0, |found| found.window)
     }
 }
 
@@ -358,9 +390,10 @@ impl Frozen<'_> {
             if self.all_left_still_asleep() {
                 break (parts, memory);
             }
-            for found in memory.into_values() {
+            for mut found in memory.into_values() {
                 if let Some(space) = self.engine.live.get_mut(&found.host_pid).and_then(|p| p.space.as_mut()) {
-                    found.keep_in(space);
+                    while found.keep_some(&space.annex) {}
+                    space.pages = found.pages;
                 }
             }
             self.stop_rest(|_| true)?;
@@ -373,6 +406,7 @@ impl Frozen<'_> {
             image: image.clone(),
             parts,
             memory,
+            undone: false,
         });
         self.phase("capture");
         Ok(image)
@@ -470,8 +504,10 @@ impl Frozen<'_> {
                     host_pid,
                     dirty,
                     freed,
+                    window: staged.len(),
                     staged,
                     copied,
+                    pages: process.memory.pages.clone(),
                 },
             );
             processes.insert(process.pid, Arc::new(process));
@@ -610,35 +646,44 @@ struct MemoryFound {
     dirty: Vec<u64>,
     freed: Vec<u64>,
     staged: Vec<(u64, usize)>,
+    /// Pages of the staging window that are in use.
+    window: usize,
     copied: Vec<(u64, Slot)>,
+    /// The index of the capture before; with what was found in it, the index of this one.
+    pages: PageIndex,
 }
 
 impl MemoryFound {
-    /// Brings the index of the address space up to what was captured.
-    fn keep_in(mut self, space: &mut tracee::Space) {
-        while self.keep_some_in(space) {}
+    /// Addresses of pages that may differ from the index of the capture before, ascending.
+    fn changed(&self) -> Vec<u64> {
+        let mut changed = self.dirty.clone();
+        changed.extend(self.freed.iter().map(|page| page * 4096));
+        changed.extend(self.copied.iter().map(|(page, _)| page * 4096));
+        changed.sort_unstable();
+        changed.dedup();
+        changed
     }
 
-    /// A part of it; true where more is left.
-    fn keep_some_in(&mut self, space: &mut tracee::Space) -> bool {
+    /// Brings a part of what was captured into the index; true where more is left.
+    fn keep_some(&mut self, annex: &remote::Annex) -> bool {
         const PAGE_COUNT: usize = 32;
         for page in self.freed.drain(..) {
-            space.pages.set(page, Slot::Absent);
+            self.pages.set(page, Slot::Absent);
         }
         let mut buffer = [0u8; 4096];
         let rest = self.staged.len().saturating_sub(PAGE_COUNT);
         for (page, index) in self.staged.drain(rest..) {
-            space.annex.staged_page(index, &mut buffer);
-            keep(&mut space.pages, page, &buffer);
+            annex.staged_page(index, &mut buffer);
+            keep(&mut self.pages, page, &buffer);
         }
         if rest > 0 {
             return true;
         }
         let rest = self.copied.len().saturating_sub(PAGE_COUNT);
         for (page, slot) in self.copied.drain(rest..) {
-            let known = space.pages.get(page);
+            let known = self.pages.get(page);
             if matches!(known, Slot::Absent) || known.bytes() != slot.bytes() {
-                space.pages.set(page, slot);
+                self.pages.set(page, slot);
             }
         }
         rest > 0

@@ -8,8 +8,9 @@ use image::process::Processes;
 
 use crate::apply::{self, Stage};
 use crate::error::EngineError;
-use crate::plan::{self, Plan, fds::FdPlan};
-use crate::{Frozen, ProcessImage, capture};
+use crate::plan::fds::{FdPlan, TablePlan};
+use crate::plan::{self, Plan};
+use crate::{Frozen, ProcessImage, capture, remote};
 
 impl Frozen<'_> {
     /// Goes back to `target`. First plans, and refuses (`Lost`, `Unsupported`) before anything is touched; then ends
@@ -23,22 +24,24 @@ impl Frozen<'_> {
         target: &ProcessImage,
         files: impl FnOnce() -> Result<(), E>,
     ) -> Result<(), E> {
-        let mut kept = self.settled_present();
         let target = target
             .processes()
             .ok_or_else(|| EngineError::Torn("the image was never settled".to_owned()))?;
+        let mut kept = self.captured_present();
         self.stop_what_changes(&target)?;
         let (now, plan, mut fds) = loop {
-            let (now, found) = match kept.take() {
-                Some(now) => (now, BTreeMap::new()),
+            let (now, changed) = match kept.take() {
+                Some(present) => present,
                 None => {
+                    self.engine.keep_pending();
                     let (now, found) = self.observe(false)?;
-                    (Arc::new(now), found)
+                    let changed = found.into_iter().map(|(pid, found)| (pid, found.dirty));
+                    (now, changed.collect())
                 }
             };
             self.phase("observe");
             let none: Vec<u64> = Vec::new();
-            let dirty = |pid: u32| -> &[u64] { found.get(&pid).map_or(&none, |f| &f.dirty) };
+            let dirty = |pid: u32| -> &[u64] { changed.get(&pid).unwrap_or(&none) };
             let plan = plan::plan(&now, &target, &dirty)?;
             let fds = plan::fds::plan(&now, &target, &|inode| {
                 linux::descriptor::own(inode.device, inode.number).is_some()
@@ -51,6 +54,12 @@ impl Frozen<'_> {
             self.stop_rest(|_| true)?;
         };
         self.phase("plan");
+        for (pid, _) in &plan.end {
+            self.engine.keep_pending_of(*pid);
+        }
+        if let Some(pending) = &mut self.engine.pending {
+            pending.undone = true;
+        }
         let ended = if self.engine.faults.skips("born") {
             Vec::new()
         } else {
@@ -105,11 +114,16 @@ impl Frozen<'_> {
         for process in self.engine.live.values() {
             let mut steps = plan.patch.iter();
             let step = steps.find(|step| step.pid == process.pid);
-            // One that sleeps as a whole in the state of the target is concerned only by what its children do.
+            // One that sleeps as a whole in the state of the target is concerned only by what its children do, and by
+            // files that came back as others.
             let awake = process.threads.keys().any(|tid| self.stopped.contains_key(tid));
             let concerns = |step: &plan::ProcessPlan| {
                 let changes = !plan::leaves_sleepers_alone(plan, step, now, target, fds);
-                changes && (awake || plan::stops_a_child(plan, step.pid, target))
+                let table = fds
+                    .tables
+                    .get(&step.pid)
+                    .is_some_and(|table| *table != TablePlan::default());
+                changes && (awake || table || plan::stops_a_child(plan, step.pid, target))
             };
             if step.is_some_and(concerns) {
                 concerned.insert(process.host_pid);
@@ -118,11 +132,12 @@ impl Frozen<'_> {
         self.stop_rest(|host_pid| concerned.contains(&host_pid))
     }
 
-    /// The present as it was captured in this very freeze, if it was.
-    fn settled_present(&mut self) -> Option<Arc<Processes>> {
-        let image = self.engine.pending.as_ref()?.image.clone();
-        self.engine.keep_pending();
-        image.processes()
+    /// The present as it was captured in this very freeze, if it was, and the addresses of pages that may differ from
+    /// its index: what was copied of them still lies in the staging windows.
+    fn captured_present(&self) -> Option<(Processes, BTreeMap<u32, Vec<u64>>)> {
+        let pending = self.engine.pending.as_ref()?;
+        let changed = pending.memory.iter().map(|(pid, found)| (*pid, found.changed()));
+        Some((pending.parts.clone(), changed.collect()))
     }
 
     fn apply(&mut self, now: &Processes, target: &Processes, plan: &Plan, fds: &FdPlan) -> Result<(), EngineError> {
@@ -130,6 +145,10 @@ impl Frozen<'_> {
         let shared = self.shared_memory(now, target)?;
         let awake = self.awake(plan, &by_pid);
         for step in plan.patch.iter().filter(|step| awake.contains(&step.pid)) {
+            if self.engine.staged_count(step.pid) > remote::STAGED_PAGE_COUNT / 2 {
+                self.engine.keep_pending_of(step.pid);
+            }
+            let first = self.engine.staged_count(step.pid);
             let process = self.engine.live.get_mut(&by_pid[&step.pid]).expect("planned from it");
             let mut space = process.space.take().expect("observed before");
             let thread = capture::any_thread(process, &mut self.stopped)?;
@@ -141,6 +160,7 @@ impl Frozen<'_> {
                 &step.memory,
                 &wanted.memory,
                 &shared,
+                first,
                 &self.engine.faults,
             );
             process.space = Some(space);

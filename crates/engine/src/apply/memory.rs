@@ -15,7 +15,7 @@ use crate::plan::MemoryPlan;
 use crate::remote::{self, Batch, STAGED_PAGE_COUNT};
 use crate::tracee::{Space, StoppedThread};
 
-/// Puts the memory of one process to `target`; the number of pages written.
+/// Puts the memory of one process to `target`; the number of pages written. Staged pages before `first` are in use.
 pub(crate) fn apply(
     space: &mut Space,
     pidfd: &Pidfd,
@@ -23,6 +23,7 @@ pub(crate) fn apply(
     plan: &MemoryPlan,
     target: &AddressSpace,
     shared: &BTreeMap<u32, File>,
+    first: usize,
     faults: &Faults,
 ) -> Result<u64, EngineError> {
     let passed = pass_shared(space, pidfd, thread, plan, shared)?;
@@ -30,7 +31,7 @@ pub(crate) fn apply(
     close(space, thread, &passed)?;
     let mut count = 0;
     if !faults.skips("pages") {
-        count = write_pages(space, thread, &plan.write, target)?;
+        count = write_pages(space, thread, &plan.write, target, first)?;
     }
     Ok(count)
 }
@@ -205,6 +206,7 @@ fn write_pages(
     thread: &mut StoppedThread,
     pages: &[u64],
     target: &AddressSpace,
+    first: usize,
 ) -> Result<u64, EngineError> {
     let mut own: Vec<u64> = Vec::with_capacity(pages.len());
     let mut at = 0;
@@ -224,22 +226,22 @@ fn write_pages(
         }
     }
     // The process copies a stretch as soon as we have put it into the window.
-    for windowful in own.chunks(STAGED_PAGE_COUNT) {
+    for windowful in own.chunks(STAGED_PAGE_COUNT - first) {
         let mut batch = Batch::new(&space.annex);
         space.annex.set_pace(0);
         for (number, stretch) in windowful.chunks(STRETCH).enumerate() {
             batch.await_pace(number as u64 + 1);
             let addresses: Vec<u64> = stretch.iter().map(|page| page * 4096).collect();
-            batch.scatter(&addresses, number * STRETCH);
+            batch.scatter(&addresses, first + number * STRETCH);
         }
         let lane = remote::start(&space.annex, thread, &mut batch)?;
         for (number, stretch) in windowful.chunks(STRETCH).enumerate() {
-            stage(space, stretch, number * STRETCH, target);
+            stage(space, stretch, first + number * STRETCH, target);
             space.annex.set_pace(number as u64 + 1);
         }
         let results = remote::finish(&space.annex, thread, &batch, lane)?;
         for index in results.unreadable {
-            let page = windowful[index];
+            let page = windowful[index - first];
             write_from_outside(space, page, target.pages.get(page))?;
         }
     }
