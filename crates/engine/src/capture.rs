@@ -25,7 +25,7 @@ use crate::fault::Faults;
 use crate::freeze::Stopped;
 use crate::helper::{Helper, Promise};
 use crate::remote::{self, Batch, Lane, Results};
-use crate::tracee::{LiveProcess, Named, Space};
+use crate::tracee::{Layout, LiveProcess, Named, Space};
 use fds::Objects;
 use memory::Found;
 use outside::{Look, Outside};
@@ -201,7 +201,7 @@ fn observe_stopped(
     let mut batch = Batch::new(&space.annex);
     let round = Round::start(process, space, &mut batch, &copies, scene)?;
     scene.laps.lap("start");
-    let early = look_meanwhile(process, space, &batch, &round, outside, scene);
+    let early = look_meanwhile(process, space, &batch, &round, outside, &known, scene);
     let unreadable = remote::end(&space.annex, &scene.stopped[&round.leader], round.lane)?;
     scene.laps.lap("copy");
     let Meanwhile {
@@ -209,7 +209,7 @@ fn observe_stopped(
         mut images,
     } = early?;
     let results = remote::results(&space.annex, &batch, unreadable);
-    let thrown_away = std::mem::take(&mut outside.thrown_away);
+    let thrown_away = outside.thrown_away.take().unwrap_or_default();
     let (layout, changed) = match outside.layout.take() {
         Some(layout) => (layout, true),
         None => (known, false),
@@ -309,6 +309,7 @@ fn look_meanwhile(
     batch: &Batch,
     round: &Round,
     outside: Promise<Result<Outside, EngineError>>,
+    known: &Layout,
     scene: &mut Scene<'_>,
 ) -> Result<Meanwhile, EngineError> {
     let outside = outside.wait();
@@ -316,7 +317,7 @@ fn look_meanwhile(
     // Even after an error none may be left running.
     remote::end_all(&space.annex, scene.stopped, &round.others)?;
     scene.laps.lap("answers");
-    let outside = outside?;
+    let mut outside = outside?;
     let results = remote::results(&space.annex, batch, Vec::new());
     let others: BTreeMap<i32, threads::Asked> = round
         .threads
@@ -334,6 +335,11 @@ fn look_meanwhile(
         images.push(threads::asleep(live, scene.manner.now_ns));
     }
     scene.laps.lap("threads");
+    if outside.thrown_away.is_none() && space.uffd.is_some() {
+        let mappings = &outside.layout.as_ref().unwrap_or(known).mappings;
+        outside.thrown_away = Some(memory::look_thrown_away(&space.pagemap, &space.pages, mappings)?);
+    }
+    scene.laps.lap("thrown away");
     Ok(Meanwhile { outside, images })
 }
 

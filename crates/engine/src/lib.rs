@@ -254,7 +254,7 @@ impl Engine {
     /// # Errors
     /// `Busy` when a task does not stop in time (all is thawed again); `Unsupported` is not raised here.
     pub fn freeze(&mut self) -> Result<Frozen<'_>, EngineError> {
-        self.settle();
+        self.keep_pending();
         let urgent = linux::sched::Urgent::raise();
         let since = Instant::now();
         let mut buffer = Vec::new();

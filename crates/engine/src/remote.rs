@@ -209,8 +209,7 @@ impl Batch {
 
     fn copy(&mut self, kind: u64, addresses: &[u64], first: usize) -> usize {
         assert!(first + addresses.len() <= STAGED_PAGE_COUNT, "room for each page");
-        let bytes: Vec<u8> = addresses.iter().flat_map(|a| a.to_ne_bytes()).collect();
-        let list = self.bytes(&bytes);
+        let list = self.words(addresses);
         let pages = self.staging + (PAGES + first * 4096) as u64;
         self.push([kind, list, addresses.len() as u64, pages, 0, 0, 0, 0])
     }
@@ -227,6 +226,18 @@ impl Batch {
         self.data.resize(at, 0);
         self.data.extend_from_slice(bytes);
         assert!(self.data.len() <= CODE_SIZE - DATA, "callers ask is_nearly_full");
+        self.base + (DATA + at) as u64
+    }
+
+    /// The same for words.
+    fn words(&mut self, words: &[u64]) -> u64 {
+        let at = self.data.len().next_multiple_of(16);
+        let size = size_of_val(words);
+        assert!(at + size <= CODE_SIZE - DATA, "callers ask is_nearly_full");
+        self.data.resize(at + size, 0);
+        for (place, word) in self.data[at..].chunks_exact_mut(8).zip(words) {
+            place.copy_from_slice(&word.to_ne_bytes());
+        }
         self.base + (DATA + at) as u64
     }
 
@@ -253,7 +264,7 @@ impl Batch {
 /// What a run gave.
 #[derive(Debug)]
 pub(crate) struct Results {
-    values: Vec<i64>,
+    values: Vec<u64>,
     /// Staged pages (by index) that the tracee could not read or write.
     pub(crate) unreadable: Vec<usize>,
 }
@@ -261,7 +272,7 @@ pub(crate) struct Results {
 impl Results {
     /// The result of call `index`, or its errno.
     pub(crate) fn get(&self, index: usize) -> Result<i64, i32> {
-        let value = self.values[index];
+        let value = self.values[index].cast_signed();
         if (-4095..0).contains(&value) {
             Err(i32::try_from(-value).expect("an errno"))
         } else {
@@ -304,12 +315,8 @@ pub(crate) fn publish(annex: &Annex, batch: &mut Batch) {
         }
     }
     annex.code.write(DATA + data, &batch.data[data..]);
-    let bytes: Vec<u8> = batch.entries[entries..]
-        .iter()
-        .flatten()
-        .flat_map(|word| word.to_ne_bytes())
-        .collect();
-    annex.code.write(TABLE + entries * ENTRY_SIZE, &bytes);
+    let words = batch.entries[entries..].as_flattened();
+    annex.code.write_words(TABLE + entries * ENTRY_SIZE, words);
     batch.published = (batch.entries.len(), batch.data.len());
 }
 
@@ -385,12 +392,8 @@ const LOOK_COUNT: u32 = 400;
 
 /// What the calls of `batch` gave, once all its lanes have ended.
 pub(crate) fn results(annex: &Annex, batch: &Batch, unreadable: Vec<usize>) -> Results {
-    let mut bytes = vec![0; batch.entries.len() * 8];
-    annex.staging.read(RESULTS, &mut bytes);
-    let values = bytes
-        .chunks_exact(8)
-        .map(|word| i64::from_ne_bytes(word.try_into().expect("eight bytes")))
-        .collect();
+    let mut values = vec![0; batch.entries.len()];
+    annex.staging.read_words(RESULTS, &mut values);
     Results { values, unreadable }
 }
 

@@ -193,8 +193,8 @@ impl Space {
 #[derive(Debug, Clone)]
 pub(crate) struct Layout {
     pub(crate) text: Vec<u8>,
-    /// The same as numbers, without names.
-    pub(crate) areas: Vec<Area>,
+    /// The same as numbers, and the name of each file at its first mapping.
+    pub(crate) areas: Vec<(Area, Option<Vec<u8>>)>,
     pub(crate) mappings: Arc<Vec<image::memory::Mapping>>,
     pub(crate) names: Vec<Named>,
 }

@@ -89,6 +89,30 @@ impl Window {
         unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), target, bytes.len()) }
     }
 
+    /// Copies words to `offset`, in the machine's byte order.
+    pub fn write_words(&self, offset: usize, words: &[u64]) {
+        let size = size_of_val(words);
+        assert!(
+            offset.checked_add(size).is_some_and(|end| end <= self.size),
+            "inside the window"
+        );
+        let target = self.at(offset);
+        // SAFETY: as in `write`; any word is valid as bytes.
+        unsafe { ptr::copy_nonoverlapping(words.as_ptr().cast(), target, size) }
+    }
+
+    /// Copies words from `offset`, in the machine's byte order.
+    pub fn read_words(&self, offset: usize, out: &mut [u64]) {
+        let size = size_of_val(out);
+        assert!(
+            offset.checked_add(size).is_some_and(|end| end <= self.size),
+            "inside the window"
+        );
+        let source = self.at(offset);
+        // SAFETY: as in `write`; any bytes are valid words.
+        unsafe { ptr::copy_nonoverlapping(source, out.as_mut_ptr().cast(), size) }
+    }
+
     /// Copies from `offset` into `out`.
     pub fn read(&self, offset: usize, out: &mut [u8]) {
         assert!(

@@ -1,6 +1,7 @@
 //! Memory: the mappings, and which private pages must be read. Decides what is new or freed since the last capture;
 //! the copying itself is the stub's.
 
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::os::fd::AsFd;
 use std::sync::Arc;
@@ -35,12 +36,16 @@ pub(crate) fn read_layout(space: &Space) -> Result<Layout, EngineError> {
     Ok(layout(text, &space.annex.range()))
 }
 
-/// True where the mappings are those of `known`, as far as numbers tell: names are not compared.
-pub(crate) fn same_areas(maps: &File, known: &Layout) -> bool {
+/// True where the mappings are those of `known`: as numbers, and with `names`, which a checkpoint needs, also by the name
+/// of each file.
+pub(crate) fn same_areas(maps: &File, known: &Layout, names: bool) -> bool {
     let mut rest = known.areas.iter();
+    let named = |number: usize| names && known.areas.get(number).is_some_and(|(_, name)| name.is_some());
     let mut same = true;
-    let asked = procmap::areas(maps, procmap::Which::All, |area| {
-        same &= rest.next() == Some(&area);
+    let asked = procmap::areas_and_names(maps, procmap::Which::All, named, |area, name| {
+        same &= rest.next().is_some_and(|(known, its_name)| {
+            *known == area && (!names || its_name.as_ref().is_none_or(|its_name| its_name == name))
+        });
         same
     });
     asked.is_ok() && same && rest.next().is_none()
@@ -65,16 +70,22 @@ pub(crate) fn layout(text: Vec<u8>, own: &std::ops::Range<u64>) -> Layout {
         });
         u32::try_from(at).expect("fewer mappings than that")
     });
+    let mut seen = BTreeSet::new();
     let areas = procfs::maps(&text)
         .filter(|line| line.name != b"[vsyscall]")
-        .map(|line| Area {
-            start: line.start,
-            end: line.end,
-            prot: line.prot,
-            shared: line.shared,
-            offset: line.offset,
-            device: line.device,
-            inode: line.inode,
+        .map(|line| {
+            let area = Area {
+                start: line.start,
+                end: line.end,
+                prot: line.prot,
+                shared: line.shared,
+                offset: line.offset,
+                device: line.device,
+                inode: line.inode,
+            };
+            // What has no file may have been named by the program (`PR_SET_VMA`), which changes nothing.
+            let first = line.inode != 0 && seen.insert((line.device, line.inode));
+            (area, first.then(|| line.name.to_vec()))
         })
         .collect();
     Layout {
@@ -336,8 +347,7 @@ pub(crate) fn look_thrown_away(
     pages: &PageIndex,
     mappings: &[Mapping],
 ) -> Result<ThrownAway, EngineError> {
-    let mut found = ThrownAway::default();
-    let mut regions = Vec::new();
+    let mut spans: Vec<(u64, u64)> = Vec::new();
     for mapping in mappings
         .iter()
         .filter(|m| m.is_private() && matches!(m.backing, Backing::File { .. }))
@@ -347,10 +357,20 @@ pub(crate) fn look_thrown_away(
             first = first.min(page);
             last = page + 1;
         });
-        if first == u64::MAX {
-            continue;
+        if first != u64::MAX {
+            spans.push((first, last));
         }
-        regions.clear();
+    }
+    // One look at neighbours costs less than two.
+    let mut groups: Vec<(u64, u64)> = Vec::new();
+    for (first, last) in &spans {
+        match groups.last_mut() {
+            Some(group) if first - group.1 < image::memory::LEAF_PAGE_COUNT as u64 => group.1 = *last,
+            _ => groups.push((*first, *last)),
+        }
+    }
+    let mut regions = Vec::new();
+    for (first, last) in groups {
         let query = Query {
             start: first * 4096,
             end: last * 4096,
@@ -361,8 +381,12 @@ pub(crate) fn look_thrown_away(
             returned: pagemap::PRESENT | pagemap::FILE,
         };
         pagemap::scan(pagemap, query, &mut regions)?;
-        for region in regions.iter().filter(|r| r.categories != pagemap::PRESENT) {
-            pages.for_each_in(region.start / 4096, region.end / 4096, |page, _| {
+    }
+    let mut found = ThrownAway::default();
+    for region in regions.iter().filter(|r| r.categories != pagemap::PRESENT) {
+        for (first, last) in &spans {
+            let (from, to) = ((region.start / 4096).max(*first), (region.end / 4096).min(*last));
+            pages.for_each_in(from, to, |page, _| {
                 if region.categories & pagemap::PRESENT == 0 {
                     found.doubtful.push(page * 4096);
                 } else {

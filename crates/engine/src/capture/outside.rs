@@ -49,7 +49,8 @@ pub(crate) struct Outside {
     pub(crate) seen: Vec<fds::Seen>,
     /// The mappings where they are not those that were known.
     pub(crate) layout: Option<Layout>,
-    pub(crate) thrown_away: memory::ThrownAway,
+    /// Where it was to be looked for.
+    pub(crate) thrown_away: Option<memory::ThrownAway>,
     /// A thread that was left asleep has other signals queued than at its capture.
     pub(crate) disturbed: bool,
     cwd: (Vec<u8>, Inode),
@@ -58,7 +59,8 @@ pub(crate) struct Outside {
 
 impl Look {
     /// With `space`, its mappings are looked at too, and compared with those that are known; `names` says whether
-    /// their names matter: to a checkpoint, which may have to open a file again by its name.
+    /// their names matter: to a checkpoint, which may have to open a file again by its name, and looks for what was thrown
+    /// away by itself.
     pub(crate) fn at(process: &LiveProcess, stopped: &Stopped, space: Option<(&Space, &Layout)>, names: bool) -> Self {
         let asleep = process.threads.iter().filter(|(tid, _)| !stopped.contains_key(tid));
         Self {
@@ -67,7 +69,7 @@ impl Look {
             tids: process.threads.keys().copied().collect(),
             memory: space.map(|(space, known)| Memory {
                 maps: space.maps.clone(),
-                pagemap: space.uffd.is_some().then(|| space.pagemap.clone()),
+                pagemap: (space.uffd.is_some() && !names).then(|| space.pagemap.clone()),
                 own: space.annex.range(),
                 known: known.clone(),
                 names,
@@ -85,9 +87,9 @@ impl Look {
     /// `Unsupported` for a descriptor that cannot be captured; `Kernel` where the process is gone.
     pub(crate) fn look(self) -> Result<Outside, EngineError> {
         let mut layout = None;
-        let mut thrown_away = memory::ThrownAway::default();
+        let mut thrown_away = None;
         if let Some(memory) = self.memory {
-            if memory.names || !memory::same_areas(&memory.maps, &memory.known) {
+            if !memory::same_areas(&memory.maps, &memory.known, memory.names) {
                 let mut text = Vec::with_capacity(memory.known.text.len() + 4096);
                 procfs::read_from_start(&memory.maps, &mut text)?;
                 if text != memory.known.text {
@@ -96,7 +98,7 @@ impl Look {
             }
             if let Some(pagemap) = &memory.pagemap {
                 let mappings = &layout.as_ref().unwrap_or(&memory.known).mappings;
-                thrown_away = memory::look_thrown_away(pagemap, &memory.pages, mappings)?;
+                thrown_away = Some(memory::look_thrown_away(pagemap, &memory.pages, mappings)?);
             }
         }
         let mut text = Vec::new();
