@@ -141,20 +141,22 @@ pub(crate) struct Scene<'a> {
     pub(crate) laps: &'a mut crate::Laps,
 }
 
-/// Observes one process; `outside` is what can be seen of it from outside, where it was left asleep. `None`: it was left asleep, but something was done to it from outside (a signal): stop it
+/// Observes one process; `outside` is what can be seen of it from outside, where somebody looks already. `None`: it was left asleep, but something was done to it from outside (a signal): stop it
 /// and look again.
 pub(crate) fn observe(
     process: &mut LiveProcess,
     outside: Option<Promise<Result<Outside, EngineError>>>,
     scene: &mut Scene<'_>,
 ) -> Result<Option<Observed>, EngineError> {
-    if let Some(outside) = outside {
+    let stands_still = process.threads.keys().any(|tid| scene.stopped.contains_key(tid));
+    if !stands_still {
+        let outside = outside.expect("whoever sleeps is looked at from outside");
         return observe_asleep(process, outside, scene);
     }
     settle_in(process, scene.stopped, scene.manner)?;
     scene.laps.lap("settle in");
     let mut space = process.space.take().expect("settled in");
-    let result = observe_stopped(process, &mut space, scene);
+    let result = observe_stopped(process, &mut space, outside, scene);
     process.space = Some(space);
     result.map(Some)
 }
@@ -162,6 +164,7 @@ pub(crate) fn observe(
 fn observe_stopped(
     process: &mut LiveProcess,
     space: &mut Space,
+    mut outside: Option<Promise<Result<Outside, EngineError>>>,
     scene: &mut Scene<'_>,
 ) -> Result<Observed, EngineError> {
     let manner = scene.manner;
@@ -169,16 +172,17 @@ fn observe_stopped(
         Some(layout) => layout.clone(),
         None => memory::read_layout(space)?,
     };
-    let look = Look::at(process, scene.stopped, Some((space, &known)), manner.bytes);
-    let mut outside = None;
     // With two processors, the process needs the other one for its copies.
     let beside = !manner.bytes || scene.helper.has_room();
-    let give = || {
-        outside = Some(if beside {
-            scene.helper.give(move || look.look())
-        } else {
-            Helper::later(move || look.look())
-        });
+    let mut give = || {
+        if outside.is_none() {
+            let look = Look::at(process, scene.stopped, Some((space, &known)), manner.bytes, beside);
+            outside = Some(if beside {
+                scene.helper.give(move || look.look())
+            } else {
+                Helper::later(move || look.look())
+            });
+        }
     };
     // While no thread of it runs: page tables that change interrupt every processor that uses them.
     let regions = match manner.dirty {

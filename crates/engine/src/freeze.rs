@@ -343,18 +343,21 @@ const LOOK_COUNT: u32 = 100;
 /// A parent in `vfork` cannot stop before its child has run an exec: such a child is let go (the next round finds it
 /// again, in its own address space).
 fn free_vfork_children(live: &Live, waiting: &BTreeSet<i32>, stopped: &mut Stopped) -> Result<(), EngineError> {
-    for parent in waiting {
-        let borrowers: Vec<i32> = stopped
-            .values()
-            .filter(|thread| {
-                let same_process = live
-                    .get(&thread.host_pid)
-                    .is_some_and(|p| p.threads.contains_key(parent));
-                !same_process && ptrace::shares(thread.host_tid, *parent, ptrace::Resource::Memory).unwrap_or(false)
-            })
-            .map(|thread| thread.host_tid)
-            .collect();
-        for tid in borrowers {
+    // Such a child has one thread, and was never captured: nobody but its parent has its memory.
+    let fresh: Vec<i32> = stopped
+        .values()
+        .filter(|thread| {
+            let process = live.get(&thread.host_pid);
+            process.is_some_and(|process| process.space.is_none() && process.threads.len() == 1)
+        })
+        .map(|thread| thread.host_tid)
+        .collect();
+    for tid in fresh {
+        let borrows = |parent: &i32| {
+            let same_process = live[&stopped[&tid].host_pid].threads.contains_key(parent);
+            !same_process && ptrace::shares(tid, *parent, ptrace::Resource::Memory).unwrap_or(false)
+        };
+        if waiting.iter().any(borrows) {
             stopped.remove(&tid).expect("listed from it").release()?;
         }
     }

@@ -46,7 +46,6 @@ impl Helper {
         let work = move || {
             while let Ok(slot) = receiver.recv() {
                 if let Some(job) = slot.take() {
-                    let _urgent = linux::sched::Urgent::raise();
                     job();
                 }
             }

@@ -454,18 +454,9 @@ impl Frozen<'_> {
         let mut objects = Objects::default();
         let mut processes = BTreeMap::new();
         let mut memory = BTreeMap::new();
-        // Those that were left asleep are looked at from outside alone: that can be done beside all else.
-        let mut asleep: BTreeMap<i32, _> = pids
-            .iter()
-            .map(|pid| &self.engine.live[pid])
-            .filter(|process| process.threads.keys().all(|tid| !self.stopped.contains_key(tid)))
-            .map(|process| {
-                let look = capture::outside::Look::at(process, &self.stopped, None, false);
-                (process.host_pid, self.engine.helper.give(move || look.look()))
-            })
-            .collect();
+        let mut looks = self.look_ahead(bytes);
         for host_pid in pids {
-            let outside = asleep.remove(&host_pid);
+            let outside = looks.remove(&host_pid);
             let observed = match self.observe_one(host_pid, bytes, now_ns, &names, &mut objects, outside, &mut laps)? {
                 Some(observed) => observed,
                 None => {
@@ -537,6 +528,27 @@ impl Frozen<'_> {
             },
             memory,
         ))
+    }
+
+    /// Has the second thread look at processes from outside, beside all else: at those that were left asleep, and at
+    /// those that stand still but for the first, with which we begin.
+    fn look_ahead(
+        &self,
+        bytes: bool,
+    ) -> BTreeMap<i32, helper::Promise<Result<capture::outside::Outside, EngineError>>> {
+        let mut looks = BTreeMap::new();
+        let mut first = true;
+        for process in self.engine.live.values() {
+            let stands_still = process.threads.keys().any(|tid| self.stopped.contains_key(tid));
+            let known = process.space.as_ref().filter(|space| stands_still && space.lives());
+            let known = known.and_then(|space| Some((space, space.layout.as_ref()?)));
+            if stands_still && (std::mem::take(&mut first) || known.is_none()) {
+                continue;
+            }
+            let look = capture::outside::Look::at(process, &self.stopped, known, bytes, true);
+            looks.insert(process.host_pid, self.engine.helper.give(move || look.look()));
+        }
+        looks
     }
 
     fn observe_one(

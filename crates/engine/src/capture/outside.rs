@@ -59,9 +59,15 @@ pub(crate) struct Outside {
 
 impl Look {
     /// With `space`, its mappings are looked at too, and compared with those that are known; `names` says whether
-    /// their names matter: to a checkpoint, which may have to open a file again by its name, and looks for what was thrown
-    /// away by itself.
-    pub(crate) fn at(process: &LiveProcess, stopped: &Stopped, space: Option<(&Space, &Layout)>, names: bool) -> Self {
+    /// their names matter: to a checkpoint, which may have to open a file again by its name. `thrown_away` says whether
+    /// to look for such pages too.
+    pub(crate) fn at(
+        process: &LiveProcess,
+        stopped: &Stopped,
+        space: Option<(&Space, &Layout)>,
+        names: bool,
+        thrown_away: bool,
+    ) -> Self {
         let asleep = process.threads.iter().filter(|(tid, _)| !stopped.contains_key(tid));
         Self {
             pid: process.pid,
@@ -69,7 +75,7 @@ impl Look {
             tids: process.threads.keys().copied().collect(),
             memory: space.map(|(space, known)| Memory {
                 maps: space.maps.clone(),
-                pagemap: (space.uffd.is_some() && !names).then(|| space.pagemap.clone()),
+                pagemap: (space.uffd.is_some() && thrown_away).then(|| space.pagemap.clone()),
                 own: space.annex.range(),
                 known: known.clone(),
                 names,
