@@ -23,7 +23,7 @@ use crate::DirtySource;
 use crate::error::EngineError;
 use crate::fault::Faults;
 use crate::freeze::Stopped;
-use crate::helper::{Helper, Promise};
+use crate::onlooker::{Onlooker, Promise};
 use crate::remote::{self, Batch, Lane, Results};
 use crate::tracee::{Layout, LiveProcess, Named, Space};
 use fds::Objects;
@@ -134,7 +134,7 @@ pub(crate) struct Scene<'a> {
     pub(crate) objects: &'a mut Objects,
     pub(crate) cache: &'a mut crate::content::Cache,
     pub(crate) manner: &'a Manner<'a>,
-    pub(crate) helper: &'a Helper,
+    pub(crate) onlooker: &'a Onlooker,
     /// Pid inside the box by host pid.
     pub(crate) pids: &'a BTreeMap<i32, u32>,
     /// Where the time went.
@@ -173,20 +173,20 @@ fn observe_stopped(
         None => memory::read_layout(space)?,
     };
     // With two processors, the process needs the other one for its copies.
-    let beside = !manner.bytes || scene.helper.has_room();
+    let beside = !manner.bytes || scene.onlooker.has_room();
     let mut give = || {
         if outside.is_none() {
             let look = Look::at(process, scene.stopped, Some((space, &known)), manner.bytes, beside);
             outside = Some(if beside {
-                scene.helper.give(move || look.look())
+                scene.onlooker.give(move || look.look())
             } else {
-                Helper::later(move || look.look())
+                Onlooker::later(move || look.look())
             });
         }
     };
     // While no thread of it runs: page tables that change interrupt every processor that uses them.
     let regions = match manner.dirty {
-        DirtySource::Scan => memory::scan(space, manner.bytes, scene.helper, give)?,
+        DirtySource::Scan => memory::scan(space, manner.bytes, scene.onlooker, give)?,
         DirtySource::Compare => {
             give();
             memory::all_present(space, &known.mappings)?

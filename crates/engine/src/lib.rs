@@ -8,8 +8,8 @@ mod content;
 pub mod error;
 pub mod fault;
 mod freeze;
-mod helper;
 mod image_of;
+mod onlooker;
 mod plan;
 mod remote;
 mod rollback;
@@ -80,7 +80,7 @@ pub struct Engine {
     clock: Option<SchedClock>,
     pending: Option<Pending>,
     set_last_pid: Option<SetLastPid>,
-    helper: helper::Helper,
+    onlooker: onlooker::Onlooker,
     _not_send: std::marker::PhantomData<*const ()>,
 }
 
@@ -179,7 +179,7 @@ impl Engine {
             clock,
             pending: None,
             set_last_pid: None,
-            helper: helper::Helper::start(),
+            onlooker: onlooker::Onlooker::start(),
             _not_send: std::marker::PhantomData,
         })
     }
@@ -223,7 +223,7 @@ impl Engine {
             let process = self.live.get_mut(host_pid).expect("listed from it");
             result = capture::settle_in(process, &mut stopped, &manner).and_then(|()| {
                 let space = process.space.as_ref().expect("settled in");
-                capture::memory::protect(space, &self.helper)
+                capture::memory::protect(space, &self.onlooker)
             });
             if result.is_err() {
                 break;
@@ -448,20 +448,24 @@ impl Frozen<'_> {
         let pids: Vec<i32> = self.engine.live.keys().copied().collect();
         self.cost.process_count = u32::try_from(pids.len()).unwrap_or(u32::MAX);
         self.cost.thread_count = u32::try_from(self.stopped.len()).unwrap_or(u32::MAX);
-        let mut laps = Laps::new();
         let mut names: BTreeMap<i32, u32> = self.engine.live.values().map(|p| (p.host_pid, p.pid)).collect();
         names.insert(init, 1);
-        let mut objects = Objects::default();
+        let mut look = Look {
+            bytes,
+            now_ns,
+            pids: &names,
+            objects: Objects::default(),
+            laps: Laps::new(),
+        };
         let mut processes = BTreeMap::new();
         let mut memory = BTreeMap::new();
-        let mut looks = self.look_ahead(bytes);
+        let mut ahead = self.look_ahead(bytes);
         for host_pid in pids {
-            let outside = looks.remove(&host_pid);
-            let observed = match self.observe_one(host_pid, bytes, now_ns, &names, &mut objects, outside, &mut laps)? {
+            let observed = match self.observe_one(host_pid, ahead.remove(&host_pid), &mut look)? {
                 Some(observed) => observed,
                 None => {
                     self.stop_rest(|pid| pid == host_pid)?;
-                    let observed = self.observe_one(host_pid, bytes, now_ns, &names, &mut objects, None, &mut laps)?;
+                    let observed = self.observe_one(host_pid, None, &mut look)?;
                     observed.expect("a process that stands still is observed")
                 }
             };
@@ -504,6 +508,9 @@ impl Frozen<'_> {
             processes.insert(process.pid, Arc::new(process));
         }
         let engine = &mut *self.engine;
+        let Look {
+            mut objects, mut laps, ..
+        } = look;
         objects.fill(&engine.live, &mut engine.diag, init, &engine.faults)?;
         laps.lap("contents");
         self.cost.phases.extend(laps.laps);
@@ -535,7 +542,7 @@ impl Frozen<'_> {
     fn look_ahead(
         &self,
         bytes: bool,
-    ) -> BTreeMap<i32, helper::Promise<Result<capture::outside::Outside, EngineError>>> {
+    ) -> BTreeMap<i32, onlooker::Promise<Result<capture::outside::Outside, EngineError>>> {
         let mut looks = BTreeMap::new();
         let mut first = true;
         for process in self.engine.live.values() {
@@ -546,7 +553,7 @@ impl Frozen<'_> {
                 continue;
             }
             let look = capture::outside::Look::at(process, &self.stopped, known, bytes, true);
-            looks.insert(process.host_pid, self.engine.helper.give(move || look.look()));
+            looks.insert(process.host_pid, self.engine.onlooker.give(move || look.look()));
         }
         looks
     }
@@ -554,29 +561,25 @@ impl Frozen<'_> {
     fn observe_one(
         &mut self,
         host_pid: i32,
-        bytes: bool,
-        now_ns: Option<u64>,
-        pids: &BTreeMap<i32, u32>,
-        objects: &mut Objects,
-        outside: Option<helper::Promise<Result<capture::outside::Outside, EngineError>>>,
-        laps: &mut Laps,
+        outside: Option<onlooker::Promise<Result<capture::outside::Outside, EngineError>>>,
+        look: &mut Look<'_>,
     ) -> Result<Option<capture::Observed>, EngineError> {
         let engine = &mut *self.engine;
         let manner = Manner {
             dirty: engine.config.dirty,
-            bytes,
+            bytes: look.bytes,
             faults: &engine.faults,
-            now_ns,
+            now_ns: look.now_ns,
         };
         let process = engine.live.get_mut(&host_pid).expect("a known process");
         let mut scene = capture::Scene {
             stopped: &mut self.stopped,
-            objects,
+            objects: &mut look.objects,
             cache: &mut engine.cache,
             manner: &manner,
-            helper: &engine.helper,
-            pids,
-            laps,
+            onlooker: &engine.onlooker,
+            pids: look.pids,
+            laps: &mut look.laps,
         };
         capture::observe(process, outside, &mut scene)
     }
@@ -638,6 +641,16 @@ impl Frozen<'_> {
         drop(freeze::let_go(std::mem::take(&mut self.stopped)));
         self.urgent = None;
     }
+}
+
+/// A look at all processes: what is the same for each, and what adds up.
+struct Look<'a> {
+    bytes: bool,
+    now_ns: Option<u64>,
+    /// Pid inside the box by host pid.
+    pids: &'a BTreeMap<i32, u32>,
+    objects: Objects,
+    laps: Laps,
 }
 
 /// True where files are mapped shared and writable, or where that cannot be told cheaply. `own` is not counted.

@@ -148,21 +148,17 @@ impl Frozen<'_> {
             if self.engine.staged_count(step.pid) > remote::STAGED_PAGE_COUNT / 2 {
                 self.engine.keep_pending_of(step.pid);
             }
-            let first = self.engine.staged_count(step.pid);
+            let wanted = &target.processes[&step.pid];
+            let change = apply::memory::Change {
+                plan: &step.memory,
+                target: &wanted.memory,
+                shared: &shared,
+                first: self.engine.staged_count(step.pid),
+            };
             let process = self.engine.live.get_mut(&by_pid[&step.pid]).expect("planned from it");
             let mut space = process.space.take().expect("observed before");
             let thread = capture::any_thread(process, &mut self.stopped)?;
-            let wanted = &target.processes[&step.pid];
-            let written = apply::memory::apply(
-                &mut space,
-                &process.pidfd,
-                thread,
-                &step.memory,
-                &wanted.memory,
-                &shared,
-                first,
-                &self.engine.faults,
-            );
+            let written = apply::memory::apply(&mut space, &process.pidfd, thread, &change, &self.engine.faults);
             process.space = Some(space);
             let count = written?;
             self.cost.page_count += count;
@@ -199,7 +195,7 @@ impl Frozen<'_> {
             if !step.memory.map.is_empty() {
                 capture::memory::register(space, &wanted.memory.mappings, false)?;
             }
-            capture::memory::protect(space, &self.engine.helper)?;
+            capture::memory::protect(space, &self.engine.onlooker)?;
         }
         for step in &plan.patch {
             let process = self.engine.live.get_mut(&by_pid[&step.pid]).expect("planned from it");

@@ -15,23 +15,31 @@ use crate::plan::MemoryPlan;
 use crate::remote::{self, Batch, STAGED_PAGE_COUNT};
 use crate::tracee::{Space, StoppedThread};
 
-/// Puts the memory of one process to `target`; the number of pages written. Staged pages before `first` are in use.
+/// What one address space must become.
+#[derive(Debug)]
+pub(crate) struct Change<'a> {
+    pub(crate) plan: &'a MemoryPlan,
+    pub(crate) target: &'a AddressSpace,
+    /// Shared memory objects of the target, by index.
+    pub(crate) shared: &'a BTreeMap<u32, File>,
+    /// Staged pages before this one are in use.
+    pub(crate) first: usize,
+}
+
+/// Carries `change` out on one process; the number of pages written.
 pub(crate) fn apply(
     space: &mut Space,
     pidfd: &Pidfd,
     thread: &mut StoppedThread,
-    plan: &MemoryPlan,
-    target: &AddressSpace,
-    shared: &BTreeMap<u32, File>,
-    first: usize,
+    change: &Change<'_>,
     faults: &Faults,
 ) -> Result<u64, EngineError> {
-    let passed = pass_shared(space, pidfd, thread, plan, shared)?;
-    ranges(space, thread, plan, target, &passed, faults)?;
+    let passed = pass_shared(space, pidfd, thread, change.plan, change.shared)?;
+    ranges(space, thread, change.plan, change.target, &passed, faults)?;
     close(space, thread, &passed)?;
     let mut count = 0;
     if !faults.skips("pages") {
-        count = write_pages(space, thread, &plan.write, target, first)?;
+        count = write_pages(space, thread, &change.plan.write, change.target, change.first)?;
     }
     Ok(count)
 }

@@ -54,8 +54,8 @@ pub(crate) fn apply(
     let space = parent.space.as_ref().expect("observed before");
     let thread = crate::capture::any_thread(parent, stopped)?;
     let mut batch = Batch::new(&space.annex);
-    let flags = (asked | libc::WNOHANG | libc::__WALL) as u64;
-    batch.call(libc::SYS_wait4, [u64::from(process.pid), 0, flags, 0, 0, 0]);
+    let flags = (asked | libc::WNOHANG | libc::__WALL).cast_unsigned();
+    batch.call(libc::SYS_wait4, [u64::from(process.pid), 0, flags.into(), 0, 0, 0]);
     remote::run(&space.annex, thread, &mut batch).map(drop)
 }
 

@@ -13,7 +13,7 @@ use linux::procfs;
 use linux::procmap::{self, Area};
 
 use crate::error::EngineError;
-use crate::helper::Helper;
+use crate::onlooker::Onlooker;
 use crate::tracee::{Layout, Named, Space};
 
 const END: u64 = (1 << 47) - 4096;
@@ -166,11 +166,16 @@ const THERE: u64 = pagemap::PRESENT | pagemap::SWAPPED;
 ///
 /// No thread of the process should run meanwhile: each page-table page that is protected would interrupt its processor.
 ///
-/// `then` is called once the helper has its part of it, to give it more.
-pub(crate) fn scan(space: &Space, protect: bool, helper: &Helper, then: impl FnOnce()) -> Result<Regions, EngineError> {
+/// `then` is called once the onlooker has its part of it, to give it more.
+pub(crate) fn scan(
+    space: &Space,
+    protect: bool,
+    onlooker: &Onlooker,
+    then: impl FnOnce(),
+) -> Result<Regions, EngineError> {
     let (ours, theirs) = halves(written_queries(&space.pages, protect), middle(&space.pages));
     let pagemap = space.pagemap.clone();
-    let second = (!theirs.is_empty()).then(|| helper.give(move || scan_all(&pagemap, &theirs)));
+    let second = (!theirs.is_empty()).then(|| onlooker.give(move || scan_all(&pagemap, &theirs)));
     then();
     let mut written = scan_all(&space.pagemap, &ours)?;
     let untracked = pagemap::WPALLOWED;
@@ -527,13 +532,13 @@ fn has_own_pages(space: &Space, mapping: &Mapping) -> Result<bool, EngineError> 
 }
 
 /// Marks everything that is there as unwritten from here on.
-pub(crate) fn protect(space: &Space, helper: &Helper) -> Result<(), EngineError> {
+pub(crate) fn protect(space: &Space, onlooker: &Onlooker) -> Result<(), EngineError> {
     if space.uffd.is_none() {
         return Ok(());
     }
     let (ours, theirs) = halves(vec![protection(0, END)], middle(&space.pages));
     let pagemap = space.pagemap.clone();
-    let second = (!theirs.is_empty()).then(|| helper.give(move || scan_all(&pagemap, &theirs)));
+    let second = (!theirs.is_empty()).then(|| onlooker.give(move || scan_all(&pagemap, &theirs)));
     scan_all(&space.pagemap, &ours)?;
     second.map_or(Ok(()), |second| second.wait().map(drop))
 }

@@ -10,7 +10,7 @@ type Job = Box<dyn FnOnce() + Send>;
 
 /// The second thread. Ends with its owner.
 #[derive(Debug)]
-pub(crate) struct Helper {
+pub(crate) struct Onlooker {
     jobs: Option<Sender<Slot>>,
     thread: Option<JoinHandle<()>>,
     processor_count: usize,
@@ -39,7 +39,7 @@ pub(crate) struct Promise<T> {
     answer: Receiver<T>,
 }
 
-impl Helper {
+impl Onlooker {
     /// Starts the thread. Where there is none to be had, jobs are done by those who want them.
     pub(crate) fn start() -> Self {
         let (jobs, receiver) = channel::<Slot>();
@@ -50,7 +50,7 @@ impl Helper {
                 }
             }
         };
-        let thread = std::thread::Builder::new().name("helper".to_owned()).spawn(work);
+        let thread = std::thread::Builder::new().name("onlooker".to_owned()).spawn(work);
         Self {
             jobs: Some(jobs),
             thread: thread.ok(),
@@ -76,7 +76,8 @@ impl Helper {
     pub(crate) fn give<T: Send + 'static>(&self, job: impl FnOnce() -> T + Send + 'static) -> Promise<T> {
         let promise = Self::later(job);
         if let Some(jobs) = self.jobs.as_ref().filter(|_| self.thread.is_some()) {
-            jobs.send(promise.slot.clone()).expect("the helper lives as long as we");
+            jobs.send(promise.slot.clone())
+                .expect("the onlooker lives as long as we");
         }
         promise
     }
@@ -95,7 +96,7 @@ impl<T> Promise<T> {
     }
 }
 
-impl Drop for Helper {
+impl Drop for Onlooker {
     fn drop(&mut self) {
         drop(self.jobs.take());
         if let Some(thread) = self.thread.take() {
@@ -110,8 +111,8 @@ mod tests {
 
     #[test]
     fn each_job_is_done_once() {
-        let helper = Helper::start();
-        let promises: Vec<Promise<usize>> = (0..10).map(|n| helper.give(move || n * n)).collect();
+        let onlooker = Onlooker::start();
+        let promises: Vec<Promise<usize>> = (0..10).map(|n| onlooker.give(move || n * n)).collect();
         let answers: Vec<usize> = promises.into_iter().map(Promise::wait).collect();
         assert_eq!(answers, [0, 1, 4, 9, 16, 25, 36, 49, 64, 81]);
     }
