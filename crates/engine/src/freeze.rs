@@ -156,11 +156,18 @@ pub(crate) fn stop_more(
 /// A task that was killed meanwhile is waited for: as long as its tracer has not, its parent and its namespace cannot.
 pub(crate) fn let_go(stopped: Stopped) -> Vec<EngineError> {
     let mut errors = Vec::new();
+    let mut dying = Vec::new();
     for (tid, thread) in stopped {
+        let is_leader = tid == thread.host_pid;
         if let Err(error) = thread.release() {
             errors.push(error);
-            await_or_detach(tid);
+            dying.push((is_leader, tid));
         }
+    }
+    // The first thread of a process has not ended before all others have.
+    dying.sort_unstable();
+    for (_, tid) in dying {
+        await_or_detach(tid);
     }
     errors
 }

@@ -247,6 +247,8 @@ pub(crate) struct StoppedThread {
     registers_changed: bool,
     /// Mask in the kernel differs from `mask`, or the kernel forgot that it was swapped.
     mask_changed: bool,
+    /// The kernel has the mask for injected code. Not the same: a thread may get another `mask` without having run any.
+    blocked: bool,
     /// Stopped by job control rather than by us alone.
     pub(crate) group_stop: bool,
 }
@@ -267,6 +269,7 @@ impl StoppedThread {
             mask,
             registers_changed: false,
             mask_changed: false,
+            blocked: false,
             group_stop,
         })
     }
@@ -279,8 +282,9 @@ impl StoppedThread {
 
     /// Blocks signals while injected code runs.
     pub(crate) fn block_signals(&mut self, mask: u64) -> Result<(), EngineError> {
-        if !self.mask_changed {
+        if !self.blocked {
             ptrace::set_signal_mask(self.host_tid, mask)?;
+            self.blocked = true;
             self.mask_changed = true;
         }
         Ok(())
@@ -303,6 +307,7 @@ impl StoppedThread {
         if self.mask_changed {
             ptrace::set_signal_mask(self.host_tid, self.mask)?;
             self.mask_changed = false;
+            self.blocked = false;
         }
         if self.registers_changed {
             ptrace::set_registers(self.host_tid, &self.raw)?;
