@@ -96,6 +96,8 @@ struct Size {
 fn size(daemon: &Daemon) -> Size {
     let pid = daemon.pid();
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    // Others on this machine mount what they like.
+    let state = daemon.state().to_string_lossy();
     let resident = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
     let mounts = std::fs::read_to_string(format!("/proc/{pid}/mountinfo")).unwrap_or_default();
     Size {
@@ -104,7 +106,7 @@ fn size(daemon: &Daemon) -> Size {
             .and_then(|text| text.split_whitespace().next()?.parse().ok())
             .unwrap_or(0),
         processes: descendants(pid).len(),
-        mounts: mounts.lines().count(),
+        mounts: mounts.lines().filter(|line| line.contains(state.as_ref())).count(),
     }
 }
 

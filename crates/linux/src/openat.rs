@@ -5,6 +5,7 @@ use std::ffi::OsStr;
 use std::fmt;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
+use std::time::{Duration, Instant};
 
 use rustix::fs::{Mode, OFlags, ResolveFlags};
 
@@ -98,7 +99,22 @@ pub fn handle_of(directory: impl AsFd, name: &[u8]) -> Result<Handle> {
 ///
 /// # Errors
 /// `ESTALE` when the inode is gone; `EPERM` without `CAP_DAC_READ_SEARCH`.
+///
+/// While somebody else is just creating an inode under the number of one that is gone, the kernel says `ENOMEM`
+/// (`iget_locked` in fs/inode.c has no other word for an inode with `I_CREATING`); a moment later it says `ESTALE`. So
+/// `ENOMEM` is believed only when it lasts.
 pub fn open_handle(mount: impl AsFd, handle: &Handle, flags: OFlags) -> Result<OwnedFd> {
+    const LASTS: Duration = Duration::from_millis(20);
+    let since = Instant::now();
+    loop {
+        match open_handle_once(&mount, handle, flags) {
+            Err(error) if error.errno == libc::ENOMEM && since.elapsed() < LASTS => rustix::thread::sched_yield(),
+            other => return other,
+        }
+    }
+}
+
+fn open_handle_once(mount: &impl AsFd, handle: &Handle, flags: OFlags) -> Result<OwnedFd> {
     let mut raw = RawHandle {
         handle_bytes: u32::from(handle.len),
         handle_type: handle.kind,
