@@ -97,6 +97,7 @@ pub(crate) fn settle_in(
         uffd,
         registered: Vec::new(),
         pages: PageIndex::default(),
+        all_is_new: true,
         layout: None,
         program,
     };

@@ -312,7 +312,7 @@ impl Engine {
                 let process = pending.parts.processes.get_mut(entry.key()).expect("captured together");
                 let pages = entry.remove().pages;
                 if !pending.undone {
-                    space.pages = pages.clone();
+                    space.keep(pages.clone());
                 }
                 Arc::make_mut(process).memory.pages = pages;
             }
@@ -342,7 +342,7 @@ impl Engine {
         while found.keep_some(&space.annex) {}
         let process = pending.parts.processes.get_mut(&pid).expect("captured together");
         if !pending.undone {
-            space.pages = found.pages.clone();
+            space.keep(found.pages.clone());
         }
         Arc::make_mut(process).memory.pages = found.pages;
     }
@@ -385,7 +385,15 @@ impl Frozen<'_> {
     /// `Unsupported`, `Lost`, `Kernel`.
     pub fn capture(&mut self) -> Result<ProcessImage, EngineError> {
         let (parts, memory) = loop {
-            let (parts, memory) = self.observe(true)?;
+            let (parts, memory) = match self.observe(true) {
+                Ok(observed) => observed,
+                Err(error) => {
+                    for process in self.engine.live.values_mut() {
+                        process.forget();
+                    }
+                    return Err(error);
+                }
+            };
             // Those that were left asleep must have slept through all of it; else they are stopped and looked at too.
             if self.all_left_still_asleep() {
                 break (parts, memory);
@@ -393,7 +401,7 @@ impl Frozen<'_> {
             for mut found in memory.into_values() {
                 if let Some(space) = self.engine.live.get_mut(&found.host_pid).and_then(|p| p.space.as_mut()) {
                     while found.keep_some(&space.annex) {}
-                    space.pages = found.pages;
+                    space.keep(found.pages);
                 }
             }
             self.stop_rest(|_| true)?;

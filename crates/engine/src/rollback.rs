@@ -200,7 +200,8 @@ impl Frozen<'_> {
         for step in &plan.patch {
             let process = self.engine.live.get_mut(&by_pid[&step.pid]).expect("planned from it");
             let wanted = &target.processes[&step.pid];
-            process.space.as_mut().expect("observed before").pages = wanted.memory.pages.clone();
+            let space = process.space.as_mut().expect("observed before");
+            space.keep(wanted.memory.pages.clone());
             process.image = Some(wanted.clone());
         }
         self.phase(Stage::Signals.name());

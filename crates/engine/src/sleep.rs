@@ -56,7 +56,7 @@ pub(crate) fn let_idle_go_first(live: &mut Live, stopped: &mut Stopped) {
 /// not back asleep yet, or something was written, nothing is marked: they are stopped at the next capture like any other.
 pub(crate) fn confirm(process: &mut LiveProcess, stopped: &Stopped) {
     let unproven = |(tid, thread): &(&i32, &LiveThread)| thread.asleep_at.is_none() && !stopped.contains_key(tid);
-    if process.threads.iter().filter(unproven).count() == 0 {
+    if process.image.is_none() || process.threads.iter().filter(unproven).count() == 0 {
         return;
     }
     let Some(space) = &process.space else { return };

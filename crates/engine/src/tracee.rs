@@ -174,13 +174,38 @@ pub(crate) struct Space {
     pub(crate) registered: Vec<(u64, u64)>,
     /// What each private page held when it was last captured or written by us.
     pub(crate) pages: PageIndex,
+    /// The index is not complete: whatever is there counts as written. So at first, and after a capture that failed when
+    /// it had protected pages already.
+    pub(crate) all_is_new: bool,
     /// The mappings as they were read last.
     pub(crate) layout: Option<Layout>,
     /// Which executable the address space runs.
     pub(crate) program: image::fd::Inode,
 }
 
+impl LiveProcess {
+    /// After a capture that failed: what it protected would never show as written again, so nothing is known any more.
+    pub(crate) fn forget(&mut self) {
+        self.image = None;
+        for thread in self.threads.values_mut() {
+            thread.image = None;
+            thread.asleep_at = None;
+            thread.restful = false;
+        }
+        if let Some(space) = &mut self.space {
+            space.pages = PageIndex::default();
+            space.all_is_new = true;
+        }
+    }
+}
+
 impl Space {
+    /// The index is complete.
+    pub(crate) fn keep(&mut self, pages: PageIndex) {
+        self.pages = pages;
+        self.all_is_new = false;
+    }
+
     /// False once the process has run an exec (or ended): what is held belongs to an address space that is gone.
     pub(crate) fn lives(&self) -> bool {
         let mut entry = [0; 8];

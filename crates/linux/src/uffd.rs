@@ -9,7 +9,6 @@ use crate::error::{Result, SysError};
 
 const UFFDIO_API: libc::c_ulong = 0xc018_aa3f;
 const UFFDIO_REGISTER: libc::c_ulong = 0xc020_aa00;
-const UFFDIO_UNREGISTER: libc::c_ulong = 0x8010_aa01;
 const UFFD_API: u64 = 0xaa;
 const MODE_WP: u64 = 2;
 /// `UFFD_FEATURE_WP_ASYNC | WP_UNPOPULATED | WP_HUGETLBFS_SHMEM`.
@@ -55,24 +54,6 @@ pub fn register(uffd: BorrowedFd<'_>, start: u64, end: u64) -> Result<()> {
     let result = unsafe { libc::ioctl(uffd.as_raw_fd(), UFFDIO_REGISTER, &raw mut argument) };
     if result < 0 {
         Err(SysError::last("UFFDIO_REGISTER", format!("{start:x}-{end:x}")))
-    } else {
-        Ok(())
-    }
-}
-
-/// Takes `[start, end)` out of tracking.
-///
-/// # Errors
-/// `EINVAL` where it is not mapped.
-pub fn unregister(uffd: BorrowedFd<'_>, start: u64, end: u64) -> Result<()> {
-    let mut argument = uffdio_range {
-        start,
-        len: end - start,
-    };
-    // SAFETY: `argument` is a live uffdio_range; the kernel reads just that struct.
-    let result = unsafe { libc::ioctl(uffd.as_raw_fd(), UFFDIO_UNREGISTER, &raw mut argument) };
-    if result < 0 {
-        Err(SysError::last("UFFDIO_UNREGISTER", format!("{start:x}-{end:x}")))
     } else {
         Ok(())
     }

@@ -238,7 +238,8 @@ impl Driver {
             return true;
         }
         self.unsettled = false;
-        self.halves.settle();
+        // A failure costs a walk at the next capture and nothing else; the tracker remembers.
+        self.halves.tracker.settle().ok();
         for id in std::mem::take(&mut self.unweighed) {
             let ancestor = self
                 .history

@@ -122,13 +122,6 @@ impl Halves {
         })
     }
 
-    /// Put-off work of both halves.
-    pub(crate) fn settle(&mut self) {
-        self.engine.settle();
-        // A failure costs a walk at the next capture and nothing else; the tracker remembers.
-        self.tracker.settle().ok();
-    }
-
     /// Ends the box and removes everything of it.
     pub(crate) fn take_down(self) -> Result<(), TimelineError> {
         let Self {

@@ -173,7 +173,15 @@ pub(crate) fn scan(
     onlooker: &Onlooker,
     then: impl FnOnce(),
 ) -> Result<Regions, EngineError> {
-    let (ours, theirs) = halves(written_queries(&space.pages, protect), middle(&space.pages));
+    let queries = if space.all_is_new {
+        vec![Query {
+            all: pagemap::WPALLOWED,
+            ..gap(protect)
+        }]
+    } else {
+        written_queries(&space.pages, protect)
+    };
+    let (ours, theirs) = halves(queries, middle(&space.pages));
     let pagemap = space.pagemap.clone();
     let second = (!theirs.is_empty()).then(|| onlooker.give(move || scan_all(&pagemap, &theirs)));
     then();
@@ -205,18 +213,23 @@ fn scan_all(pagemap: &File, queries: &[Query]) -> Result<Vec<Region>, EngineErro
     Ok(regions)
 }
 
-/// What to ask about tracked ranges, ascending.
-fn written_queries(index: &PageIndex, protect: bool) -> Vec<Query> {
-    let run = Query {
+/// What to ask where the index has nothing.
+fn gap(protect: bool) -> Query {
+    Query {
         start: 0,
-        end: 0,
+        end: END,
         protect,
         inverted: 0,
         all: pagemap::WPALLOWED | pagemap::WRITTEN,
-        any: 0,
+        any: THERE,
         returned: THERE,
-    };
-    let gap = Query { any: THERE, ..run };
+    }
+}
+
+/// What to ask about tracked ranges, ascending.
+fn written_queries(index: &PageIndex, protect: bool) -> Vec<Query> {
+    let gap = gap(protect);
+    let run = Query { any: 0, ..gap };
     let mut queries = Vec::new();
     let mut at = 0;
     for (start, end) in runs(index) {

@@ -78,21 +78,23 @@ pub(crate) fn copy_in_background(host_pid: i32, space: &mut Space) -> Result<(),
     let layout = memory::read_layout(space)?;
     let present = memory::present(space, &layout.mappings)?;
     space.layout = Some(layout);
+    let mut pages = image::memory::PageIndex::default();
     for chunk in present.chunks(256) {
         let mut bytes = vec![0u8; chunk.len() * 4096];
         if linux::process_vm::read_pages(host_pid, chunk, &mut bytes).is_ok() {
             for (address, page) in chunk.iter().zip(bytes.chunks_exact(4096)) {
-                crate::keep(&mut space.pages, address / 4096, page.try_into().expect("a page"));
+                crate::keep(&mut pages, address / 4096, page.try_into().expect("a page"));
             }
             continue;
         }
         for address in chunk {
             let mut page = [0; 4096];
             if linux::process_vm::read_forced(&space.memory, *address, &mut page).is_ok() {
-                crate::keep(&mut space.pages, address / 4096, &page);
+                crate::keep(&mut pages, address / 4096, &page);
             }
         }
     }
+    space.keep(pages);
     Ok(())
 }
 
