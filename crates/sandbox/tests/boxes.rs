@@ -195,6 +195,8 @@ fn a_terminal_is_the_boxes_own_and_controls() {
     typist.type_and_wait("again\r", "got again\r\n");
     typist.type_and_wait("\x03", "READY");
     typist.type_and_wait("echo code $?\r", "code 130\r\n");
+    // Before each prompt readline reads the size and sets what it read: a resize between the two is lost, in any terminal.
+    typist.type_and_wait("", "READY");
     typist.resize(10, 20);
     typist.type_and_wait("stty size\r", "10 20\r\n");
     typist.type_and_wait("exit 5\r", "exit");
