@@ -90,7 +90,9 @@ fn main() {
         ask(&mut engine);
         let start = Instant::now();
         let mut frozen = engine.freeze().unwrap();
-        frozen.rollback::<EngineError>(&image, || Ok(())).unwrap();
+        frozen
+            .rollback::<(), EngineError>(&image, || Ok(()), |()| Ok(()))
+            .unwrap();
         rollbacks.push((frozen.thaw(), start.elapsed()));
         engine.settle();
     }

@@ -383,7 +383,7 @@ impl Round {
         let fd_first = fds::ask(batch, &numbers);
         if !copies.staged.is_empty() {
             let addresses: Vec<u64> = copies.staged.iter().map(|(page, _)| page * 4096).collect();
-            batch.gather(&addresses, 0);
+            batch.gather(&addresses);
         }
         let lane = batch.close_lane(&scene.stopped[&leader]);
         let mut others = Vec::new();

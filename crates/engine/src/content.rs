@@ -110,7 +110,7 @@ fn read_page(file: &File, page: u64) -> Result<Slot, EngineError> {
     Ok(if bytes == [0; 4096] {
         Slot::Zero
     } else {
-        Slot::Bytes(Arc::new(Page(bytes)))
+        Slot::Bytes(Arc::new(Page::copy_of(&bytes)))
     })
 }
 

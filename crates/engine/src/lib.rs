@@ -10,6 +10,7 @@ pub mod fault;
 mod freeze;
 mod image_of;
 mod onlooker;
+mod pending;
 mod plan;
 mod remote;
 mod rollback;
@@ -24,7 +25,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use image::memory::{Backing, Page, PageIndex, Slot};
+use image::memory::Backing;
 use image::process::Processes;
 use linux::SysError;
 use linux::sched::{SchedClock, monotonic_ns};
@@ -36,6 +37,7 @@ pub use error::EngineError;
 use fault::Faults;
 use freeze::{Live, Stopped};
 pub use image_of::{ProcessImage, ProcessLine};
+use pending::{MemoryFound, Pending};
 
 /// Where a box's processes are found.
 #[derive(Debug, Clone)]
@@ -91,16 +93,6 @@ impl std::fmt::Debug for Engine {
             .field("live", &self.live.len())
             .finish_non_exhaustive()
     }
-}
-
-/// A capture whose pages still lie in the staging windows.
-#[derive(Debug)]
-struct Pending {
-    image: ProcessImage,
-    parts: Processes,
-    memory: BTreeMap<u32, MemoryFound>,
-    /// What runs is not what was captured any more: a rollback came in between.
-    undone: bool,
 }
 
 /// Times of the parts of one operation, added up by name.
@@ -277,99 +269,6 @@ impl Engine {
         frozen.phase("freeze");
         Ok(frozen)
     }
-
-    /// Work that was put off until the box ran again: compares and keeps the captured pages. Must be done after a
-    /// thaw and before the next freeze (the engine does it itself otherwise).
-    pub fn settle(&mut self) {
-        while self.settle_piece() {}
-    }
-
-    /// A fraction of a millisecond of [`Engine::settle`]; true where more is left.
-    pub fn settle_piece(&mut self) -> bool {
-        if self.keep_piece() {
-            return true;
-        }
-        for process in self.live.values_mut() {
-            sleep::confirm(process, &Stopped::new());
-        }
-        false
-    }
-
-    /// Completes the image that was captured last.
-    fn keep_pending(&mut self) {
-        while self.keep_piece() {}
-    }
-
-    fn keep_piece(&mut self) -> bool {
-        let Some(pending) = &mut self.pending else { return false };
-        if let Some(mut entry) = pending.memory.first_entry() {
-            let found = entry.get_mut();
-            let Some(space) = self.live.get_mut(&found.host_pid).and_then(|p| p.space.as_mut()) else {
-                entry.remove();
-                return true;
-            };
-            if !found.keep_some(&space.annex) {
-                let process = pending.parts.processes.get_mut(entry.key()).expect("captured together");
-                let pages = entry.remove().pages;
-                if !pending.undone {
-                    space.keep(pages.clone());
-                }
-                Arc::make_mut(process).memory.pages = pages;
-            }
-            return true;
-        }
-        let Pending {
-            image, parts, undone, ..
-        } = self.pending.take().expect("looked at above");
-        if !undone {
-            for process in self.live.values_mut() {
-                process.image = parts.processes.get(&process.pid).cloned();
-            }
-        }
-        image.settle(parts);
-        false
-    }
-
-    /// Completes what was captured of one process, as long as its staging window is there.
-    fn keep_pending_of(&mut self, pid: u32) {
-        let Some(pending) = &mut self.pending else { return };
-        let Some(mut found) = pending.memory.remove(&pid) else {
-            return;
-        };
-        let Some(space) = self.live.get_mut(&found.host_pid).and_then(|p| p.space.as_mut()) else {
-            return;
-        };
-        while found.keep_some(&space.annex) {}
-        let process = pending.parts.processes.get_mut(&pid).expect("captured together");
-        if !pending.undone {
-            space.keep(found.pages.clone());
-        }
-        Arc::make_mut(process).memory.pages = found.pages;
-    }
-
-    /// How many pages of the staging window of process `pid` still belong to what was captured.
-    fn staged_count(&self, pid: u32) -> usize {
-        let found = self.pending.as_ref().and_then(|pending| pending.memory.get(&pid));
-        found.map_or(0, |found| found.window)
-    }
-}
-
-/// A page's bytes as the index keeps them.
-pub(crate) fn slot(bytes: &[u8; 4096]) -> Slot {
-    if *bytes == [0; 4096] {
-        Slot::Zero
-    } else {
-        Slot::Bytes(Arc::new(Page(*bytes)))
-    }
-}
-
-/// Keeps a page where its bytes differ from what the index has.
-fn keep(pages: &mut PageIndex, page: u64, bytes: &[u8; 4096]) {
-    let known = pages.get(page);
-    if !matches!(known, Slot::Absent) && known.bytes() == Some(bytes) {
-        return;
-    }
-    pages.set(page, slot(bytes));
 }
 
 impl Frozen<'_> {
@@ -439,6 +338,13 @@ impl Frozen<'_> {
     /// Stops what was left asleep and for which `which` holds (host pid, host tid).
     fn stop_threads(&mut self, which: impl Fn(i32, i32) -> bool) -> Result<(), EngineError> {
         let engine = &mut *self.engine;
+        let mut asleep = engine.live.values().flat_map(|process| {
+            let tids = process.threads.keys().filter(|tid| !self.stopped.contains_key(tid));
+            tids.map(|tid| (process.host_pid, *tid))
+        });
+        if !asleep.any(|(host_pid, tid)| which(host_pid, tid)) {
+            return Ok(());
+        }
         freeze::stop_more(
             &engine.membership,
             &engine.config,
@@ -507,7 +413,6 @@ impl Frozen<'_> {
                     host_pid,
                     dirty,
                     freed,
-                    window: staged.len(),
                     staged,
                     copied,
                     pages: process.memory.pages.clone(),
@@ -670,57 +575,6 @@ fn maps_files(maps: &std::fs::File, own: &std::ops::Range<u64>) -> bool {
         !found
     });
     found || asked.is_err()
-}
-
-/// What was found in the memory of one process.
-#[derive(Debug)]
-struct MemoryFound {
-    host_pid: i32,
-    dirty: Vec<u64>,
-    freed: Vec<u64>,
-    staged: Vec<(u64, usize)>,
-    /// Pages of the staging window that are in use.
-    window: usize,
-    copied: Vec<(u64, Slot)>,
-    /// The index of the capture before; with what was found in it, the index of this one.
-    pages: PageIndex,
-}
-
-impl MemoryFound {
-    /// Addresses of pages that may differ from the index of the capture before, ascending.
-    fn changed(&self) -> Vec<u64> {
-        let mut changed = self.dirty.clone();
-        changed.extend(self.freed.iter().map(|page| page * 4096));
-        changed.extend(self.copied.iter().map(|(page, _)| page * 4096));
-        changed.sort_unstable();
-        changed.dedup();
-        changed
-    }
-
-    /// Brings a part of what was captured into the index; true where more is left.
-    fn keep_some(&mut self, annex: &remote::Annex) -> bool {
-        const PAGE_COUNT: usize = 32;
-        for page in self.freed.drain(..) {
-            self.pages.set(page, Slot::Absent);
-        }
-        let mut buffer = [0u8; 4096];
-        let rest = self.staged.len().saturating_sub(PAGE_COUNT);
-        for (page, index) in self.staged.drain(rest..) {
-            annex.staged_page(index, &mut buffer);
-            keep(&mut self.pages, page, &buffer);
-        }
-        if rest > 0 {
-            return true;
-        }
-        let rest = self.copied.len().saturating_sub(PAGE_COUNT);
-        for (page, slot) in self.copied.drain(rest..) {
-            let known = self.pages.get(page);
-            if matches!(known, Slot::Absent) || known.bytes() != slot.bytes() {
-                self.pages.set(page, slot);
-            }
-        }
-        rest > 0
-    }
 }
 
 impl Drop for Frozen<'_> {

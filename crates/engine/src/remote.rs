@@ -20,8 +20,6 @@ pub(crate) const TRAMPOLINE_SIZE: usize = 128;
 pub(crate) const TRAMPOLINE_TIMEOUT: usize = 96;
 /// Waiting threads of one process whose remaining time can be kept at once.
 pub(crate) const TRAMPOLINE_COUNT: usize = 256;
-/// A word that we count up and the tracee waits for.
-const PACE: usize = 0x9000;
 const TABLE: usize = 0xa000;
 const ENTRY_SIZE: usize = 64;
 const ENTRY_COUNT_MAX: usize = 6144;
@@ -85,17 +83,6 @@ impl Annex {
     /// Copies staged page `index` out.
     pub(crate) fn staged_page(&self, index: usize, out: &mut [u8; 4096]) {
         self.staging.read(PAGES + index * 4096, out);
-    }
-
-    /// Lets a batch go on past every [`Batch::await_pace`] up to `value`.
-    pub(crate) fn set_pace(&self, value: u64) {
-        self.code.store(PACE, value);
-    }
-
-    /// Puts a page into the staging window.
-    pub(crate) fn stage_page(&self, index: usize, bytes: &[u8; 4096]) {
-        assert!(index < STAGED_PAGE_COUNT, "an index below the bound");
-        self.staging.write(PAGES + index * 4096, bytes);
     }
 }
 
@@ -192,26 +179,12 @@ impl Batch {
         ])
     }
 
-    /// Adds a copy of the pages at `addresses` to staged pages `first..`.
-    pub(crate) fn gather(&mut self, addresses: &[u64], first: usize) -> usize {
-        self.copy(batch::GATHER, addresses, first)
-    }
-
-    /// Adds a copy of staged pages `first..` to the pages at `addresses`.
-    pub(crate) fn scatter(&mut self, addresses: &[u64], first: usize) -> usize {
-        self.copy(batch::SCATTER, addresses, first)
-    }
-
-    /// Adds a wait until [`Annex::set_pace`] has reached `value`.
-    pub(crate) fn await_pace(&mut self, value: u64) {
-        self.push([batch::AWAIT, self.base + PACE as u64, value, 0, 0, 0, 0, 0]);
-    }
-
-    fn copy(&mut self, kind: u64, addresses: &[u64], first: usize) -> usize {
-        assert!(first + addresses.len() <= STAGED_PAGE_COUNT, "room for each page");
+    /// Adds a copy of the pages at `addresses` to the first staged pages.
+    pub(crate) fn gather(&mut self, addresses: &[u64]) -> usize {
+        assert!(addresses.len() <= STAGED_PAGE_COUNT, "room for each page");
         let list = self.words(addresses);
-        let pages = self.staging + (PAGES + first * 4096) as u64;
-        self.push([kind, list, addresses.len() as u64, pages, 0, 0, 0, 0])
+        let pages = self.staging + PAGES as u64;
+        self.push([batch::GATHER, list, addresses.len() as u64, pages, 0, 0, 0, 0])
     }
 
     fn push(&mut self, entry: [u64; 8]) -> usize {
@@ -265,7 +238,7 @@ impl Batch {
 #[derive(Debug)]
 pub(crate) struct Results {
     values: Vec<u64>,
-    /// Staged pages (by index) that the tracee could not read or write.
+    /// Staged pages (by index) that the tracee could not read.
     pub(crate) unreadable: Vec<usize>,
 }
 
@@ -334,7 +307,7 @@ pub(crate) fn begin(annex: &Annex, thread: &mut StoppedThread, lane: Lane) -> Re
     Ok(())
 }
 
-/// Waits until a thread stands at the end of its lane; the staged pages that it could not read or write.
+/// Waits until a thread stands at the end of its lane; the staged pages that it could not read.
 pub(crate) fn end(annex: &Annex, thread: &StoppedThread, lane: Lane) -> Result<Vec<usize>, EngineError> {
     let tid = thread.host_tid;
     let mut unreadable = Vec::new();
@@ -430,17 +403,13 @@ fn gone(tid: i32) -> EngineError {
 fn step_over_page(annex: &Annex, tid: i32, mut registers: RawRegisters) -> Result<usize, EngineError> {
     let offset = usize::try_from(registers[RIP].wrapping_sub(annex.base)).unwrap_or(usize::MAX);
     let pages = annex.staging_address() + PAGES as u64;
-    let (next, cursor) = if offset < batch::gathered() && offset + 3 >= batch::gathered() {
-        (batch::gathered(), RDI)
-    } else if offset < batch::scattered() && offset + 3 >= batch::scattered() {
-        (batch::scattered(), RSI)
-    } else {
+    if offset >= batch::gathered() || offset + 3 < batch::gathered() {
         return Err(SysError::new("injected calls", format!("{tid} faulted"), libc::EFAULT).into());
-    };
-    let done = registers[cursor].wrapping_sub(pages);
+    }
+    let done = registers[RDI].wrapping_sub(pages);
     let index = done / 4096;
-    registers[cursor] = pages + (index + 1) * 4096;
-    registers[RIP] = annex.base + next as u64;
+    registers[RDI] = pages + (index + 1) * 4096;
+    registers[RIP] = annex.base + batch::gathered() as u64;
     ptrace::set_registers(tid, &registers)?;
     ptrace::resume(tid, 0)?;
     usize::try_from(index)

@@ -10,19 +10,21 @@ use crate::apply::{self, Stage};
 use crate::error::EngineError;
 use crate::plan::fds::{FdPlan, TablePlan};
 use crate::plan::{self, Plan};
-use crate::{Frozen, ProcessImage, capture, remote};
+use crate::{Frozen, ProcessImage, capture};
 
 impl Frozen<'_> {
-    /// Goes back to `target`. First plans, and refuses (`Lost`, `Unsupported`) before anything is touched; then ends
-    /// what was born since, calls `files` (which puts the file tree back), and puts the rest back. `files` returning
-    /// an error before it changed anything leaves the box as it was, but for what was born since.
+    /// Goes back to `target`. First plans, and refuses (`Lost`, `Unsupported`) before anything is touched, as does
+    /// `prepare`; then ends what was born since, calls `files` with what `prepare` gave (it puts the file tree back),
+    /// and puts the rest back. `files` returning an error before it changed anything leaves the box as it was, but for
+    /// what was born since.
     ///
     /// # Errors
     /// As above; `Torn` in the middle is fatal for the box and says so.
-    pub fn rollback<E: From<EngineError>>(
+    pub fn rollback<P, E: From<EngineError>>(
         &mut self,
         target: &ProcessImage,
-        files: impl FnOnce() -> Result<(), E>,
+        prepare: impl FnOnce() -> Result<P, E>,
+        files: impl FnOnce(P) -> Result<(), E>,
     ) -> Result<(), E> {
         let target = target
             .processes()
@@ -54,6 +56,8 @@ impl Frozen<'_> {
             self.stop_rest(|_| true)?;
         };
         self.phase("plan");
+        let prepared = prepare()?;
+        self.phase("prepare");
         for (pid, _) in &plan.end {
             self.engine.keep_pending_of(*pid);
         }
@@ -69,7 +73,7 @@ impl Frozen<'_> {
         self.reap(&plan)?;
         self.end_threads(&plan)?;
         self.phase(Stage::EndNewborns.name());
-        files()?;
+        files(prepared)?;
         apply::fds::follow_names(&self.engine.live, &now, &target, &mut fds);
         self.stop_whom_it_concerns(&now, &target, &plan, &fds).map_err(torn)?;
         self.phase(Stage::Files.name());
@@ -145,15 +149,12 @@ impl Frozen<'_> {
         let shared = self.shared_memory(now, target)?;
         let awake = self.awake(plan, &by_pid);
         for step in plan.patch.iter().filter(|step| awake.contains(&step.pid)) {
-            if self.engine.staged_count(step.pid) > remote::STAGED_PAGE_COUNT / 2 {
-                self.engine.keep_pending_of(step.pid);
-            }
             let wanted = &target.processes[&step.pid];
             let change = apply::memory::Change {
                 plan: &step.memory,
                 target: &wanted.memory,
                 shared: &shared,
-                first: self.engine.staged_count(step.pid),
+                onlooker: &self.engine.onlooker,
             };
             let process = self.engine.live.get_mut(&by_pid[&step.pid]).expect("planned from it");
             let mut space = process.space.take().expect("observed before");

@@ -113,7 +113,9 @@ fn there_and_back(dirty: DirtySource) {
         let changed = program.ask(&format!("write {round}"));
         assert_ne!(changed[0], before[0]);
         let mut frozen = engine.freeze().unwrap();
-        frozen.rollback::<EngineError>(&image, || Ok(())).unwrap();
+        frozen
+            .rollback::<(), EngineError>(&image, || Ok(()), |()| Ok(()))
+            .unwrap();
         assert_eq!(frozen.verify(&image), Vec::<String>::new());
         eprintln!("rollback: {:?}", frozen.thaw());
         let after = program.ask("hash");

@@ -121,6 +121,11 @@ impl SideState {
         })
     }
 
+    /// True where a capture would find nothing to look at.
+    pub(crate) fn is_quiet(&self) -> Result<bool> {
+        Ok(!self.lost && self.unmarked.is_empty() && self.fresh.is_empty() && !self.group.has_events()?)
+    }
+
     /// Takes all queued events, and the directories that events do not cover.
     pub(crate) fn take_dirty(&mut self) -> Result<Dirty> {
         let mut dirty = self.drain()?;

@@ -111,6 +111,18 @@ impl Tracker {
         })
     }
 
+    /// True where nothing that events tell of has happened since the last capture: the next one costs next to nothing.
+    ///
+    /// # Errors
+    /// `Kernel` when the kernel's queue cannot be asked.
+    pub fn is_quiet(&self) -> Result<bool> {
+        let mut quiet = self.root.is_quiet()?;
+        if let Some(shm) = &self.shm {
+            quiet &= shm.is_quiet()?;
+        }
+        Ok(quiet)
+    }
+
     /// What changed since the last capture, as a new tree that shares the rest with the last one. `extra_paths` are
     /// absolute paths inside the box of files written through shared mappings, which raise no event. The box must be
     /// stopped.

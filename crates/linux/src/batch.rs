@@ -1,21 +1,17 @@
-//! Code that runs inside a stopped tracee: a loop over a table of system calls and page copies. It is position
+//! Code that runs inside a stopped tracee: a loop over a table of system calls and copies of pages. It is position
 //! independent, uses no stack, calls nothing, and ends by sending [`END_SIGNAL`] to itself, which the tracer sees as a
 //! stop and never lets through: a stop on the signal path, from which the kernel restarts an interrupted call by
 //! itself. It is only bytes here; nothing in this process ever runs it.
 //!
 //! Registers at the start: `rbx` table, `r13` results, `r14` status words (done, progress). An entry is eight words:
-//! call number, six arguments, flags ([`SAVED_AS_FIRST`] …). Numbers below zero are copies, waits and the end.
+//! call number, six arguments, flags ([`SAVED_AS_FIRST`] …). Numbers below zero are copies and the end.
 
 use std::arch::global_asm;
 
 /// Entry kind: copy pages out. Arguments: list of addresses, count, destination.
 pub const GATHER: u64 = (-2i64).cast_unsigned();
-/// Entry kind: copy pages in. Arguments: list of addresses, count, source.
-pub const SCATTER: u64 = (-3i64).cast_unsigned();
-/// Entry kind: wait until a word is at least a value. Arguments: address of the word, value.
-pub const AWAIT: u64 = (-4i64).cast_unsigned();
 /// Entry kind: the end. Arguments: pid and tid of the thread that runs it, as it sees them.
-pub const END: u64 = (-5i64).cast_unsigned();
+pub const END: u64 = (-3i64).cast_unsigned();
 /// The signal by which a table ends. A bad page raises it too, so injected code runs with it unblocked in any case.
 pub const END_SIGNAL: i32 = libc::SIGSEGV;
 /// Flag: the saved value is the first argument.
@@ -29,7 +25,6 @@ global_asm!(
     ".pushsection .rodata.deltabox_batch, \"a\", @progbits",
     ".globl deltabox_batch_start",
     ".globl deltabox_batch_gathered",
-    ".globl deltabox_batch_scattered",
     ".globl deltabox_batch_ended",
     ".globl deltabox_batch_end",
     "deltabox_batch_start:",
@@ -38,10 +33,6 @@ global_asm!(
     "cmp rax, -2",
     "je 23f",
     "cmp rax, -3",
-    "je 25f",
-    "cmp rax, -4",
-    "je 28f",
-    "cmp rax, -5",
     "je 29f",
     "mov rdi, [rbx + 8]",
     "mov rsi, [rbx + 16]",
@@ -78,34 +69,9 @@ global_asm!(
     "inc r10",
     "mov [r14 + 8], r10",
     "jmp 24b",
-    // scatter
-    "25:",
-    "mov r8, [rbx + 8]",
-    "mov r9, [rbx + 16]",
-    "mov rsi, [rbx + 24]",
-    "xor r10d, r10d",
-    "26:",
-    "cmp r10, r9",
-    "je 27f",
-    "mov rdi, [r8 + r10*8]",
-    "mov ecx, 4096",
-    "rep movsb",
-    "deltabox_batch_scattered:",
-    "inc r10",
-    "mov [r14 + 8], r10",
-    "jmp 26b",
     "27:",
     "mov [r13], r10",
     "jmp 21b",
-    // await
-    "28:",
-    "mov rsi, [rbx + 8]",
-    "mov rdx, [rbx + 16]",
-    "22:",
-    "cmp [rsi], rdx",
-    "jae 21b",
-    "pause",
-    "jmp 22b",
     // end: tgkill
     "29:",
     "mov rdi, [rbx + 8]",
@@ -124,7 +90,6 @@ global_asm!(
 unsafe extern "C" {
     static deltabox_batch_start: u8;
     static deltabox_batch_gathered: u8;
-    static deltabox_batch_scattered: u8;
     static deltabox_batch_ended: u8;
     static deltabox_batch_end: u8;
 }
@@ -149,11 +114,6 @@ pub fn ended() -> usize {
 /// Offset behind the copy of a page out (where it goes on after a page that could not be read).
 pub fn gathered() -> usize {
     offset(&raw const deltabox_batch_gathered)
-}
-
-/// Offset behind the copy of a page in.
-pub fn scattered() -> usize {
-    offset(&raw const deltabox_batch_scattered)
 }
 
 #[cfg(test)]

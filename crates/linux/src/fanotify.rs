@@ -93,6 +93,16 @@ impl Group {
         Ok(())
     }
 
+    /// True where events wait to be taken.
+    ///
+    /// # Errors
+    /// What `poll` says.
+    pub fn has_events(&self) -> Result<bool> {
+        let mut polls = [rustix::event::PollFd::new(&self.fd, rustix::event::PollFlags::IN)];
+        let ready = rustix::event::poll(&mut polls, Some(&rustix::event::Timespec::default()));
+        Ok(ready.map_err(|errno| SysError::rustix("poll", "fanotify group", errno))? > 0)
+    }
+
     /// Hands every queued event to `take`, until the queue is empty. `buffer` is scratch of at least 4 KiB.
     ///
     /// # Errors

@@ -40,6 +40,45 @@ pub fn read_pages(pid: i32, addresses: &[u64], out: &mut [u8]) -> Result<()> {
     Ok(())
 }
 
+/// Writes pages to addresses.
+///
+/// # Errors
+/// `EFAULT` where a page cannot be written by the process itself, with some of those before it written: use
+/// [`write_forced`].
+pub fn write_pages(pid: i32, pages: &[(u64, &[u8; 4096])]) -> Result<()> {
+    for chunk in pages.chunks(512) {
+        let remote: Vec<libc::iovec> = chunk
+            .iter()
+            .map(|(address, _)| libc::iovec {
+                iov_base: std::ptr::without_provenance_mut(usize::try_from(*address).expect("64 bit")),
+                iov_len: 4096,
+            })
+            .collect();
+        let local: Vec<libc::iovec> = chunk
+            .iter()
+            .map(|(_, bytes)| libc::iovec {
+                iov_base: bytes.as_ptr().cast_mut().cast(),
+                iov_len: 4096,
+            })
+            .collect();
+        let count = chunk.len() as u64;
+        // SAFETY: the kernel only reads from `local`, which are borrowed arrays of that length; `remote` are numbers
+        // for the kernel, checked by it.
+        let got = unsafe { libc::process_vm_writev(pid, local.as_ptr(), count, remote.as_ptr(), count, 0) };
+        if got < 0 {
+            return Err(SysError::last("process_vm_writev", pid));
+        }
+        if got.cast_unsigned() as u64 != count * 4096 {
+            return Err(SysError::new(
+                "process_vm_writev",
+                format!("{pid}, {got} of {} bytes", count * 4096),
+                libc::EFAULT,
+            ));
+        }
+    }
+    Ok(())
+}
+
 /// Reads whatever the protection (through an open `/proc/PID/mem`).
 ///
 /// # Errors

@@ -2,7 +2,6 @@
 //! to the thaw; everything that can wait (comparing pages, marking directories, weighing, dropping old ones) is done
 //! after the answer.
 
-use std::panic::resume_unwind;
 use std::path::PathBuf;
 use std::time::Instant;
 
@@ -11,6 +10,7 @@ use files::{Tracker, Tree};
 use image::CheckpointId;
 use sandbox::Sandbox;
 
+use crate::beside::Beside;
 use crate::command::{CheckpointLine, Outcome, Timing};
 use crate::driver::Driver;
 use crate::error::TimelineError;
@@ -45,7 +45,8 @@ impl State {
     }
 }
 
-/// Captures a frozen box. The files are read by a second thread while this one, which holds the processes, reads them.
+/// Captures a frozen box. Files that changed are read by a second thread while this one, which holds the processes, reads
+/// them.
 pub(crate) fn capture(
     frozen: &mut Frozen<'_>,
     tracker: &mut Tracker,
@@ -60,10 +61,11 @@ pub(crate) fn capture(
     let mapped = mapped(frozen);
     laps.lap("mapped files");
     let (process, tree) = std::thread::scope(|scope| {
-        let tree = scope.spawn(|| tracker.capture(&mapped));
-        let process = frozen.capture();
-        (process, tree.join().unwrap_or_else(|panic| resume_unwind(panic)))
-    });
+        let tree = Beside::start(scope, !mapped.is_empty() || !tracker.is_quiet()?, || {
+            tracker.capture(&mapped)
+        });
+        Ok::<_, TimelineError>((frozen.capture(), tree.finish()))
+    })?;
     laps.lap("capture");
     laps.within("files", &tracker.cost().phases);
     // A task that slept through the freeze may have moved and been stopped since: what it said belongs to the cut.

@@ -5,6 +5,7 @@
 //! [`Command`] sent to it. Reads no clock, randomness or environment: they come in as [`Surroundings`].
 #![forbid(unsafe_code)]
 
+mod beside;
 mod checkpoint;
 pub mod command;
 pub mod copy;

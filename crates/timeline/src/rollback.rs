@@ -5,9 +5,10 @@
 
 use std::time::Instant;
 
-use files::Applied;
+use files::{Applied, Tracker};
 use image::CheckpointId;
 
+use crate::beside::Beside;
 use crate::checkpoint::{State, capture, mapped};
 use crate::command::{Outcome, Revision, Timing};
 use crate::driver::Driver;
@@ -75,29 +76,45 @@ impl Driver {
         let held = execs.hold_input();
         let mut frozen = halves.engine.freeze()?;
         laps.lap("freeze");
-        let (present, tree) = if keep_present {
-            let present = capture(&mut frozen, tracker, execs, sandbox, laps)?;
-            let tree = present.tree.clone();
-            (Some(present), tree)
+        let present = if keep_present {
+            Some(capture(&mut frozen, tracker, execs, sandbox, laps)?)
         } else {
             take_exits(sandbox, execs);
             execs.drain();
             laps.lap("outputs");
-            let tree = tracker.capture(&mapped(&mut frozen))?;
-            laps.lap("capture files");
-            laps.within("files", &tracker.cost().phases);
-            (None, tree)
+            None
         };
-        let plan = files::plan(&tree, &target.tree);
-        tracker.prepare(&plan)?;
-        laps.lap("plan files");
+        let known = present.as_ref().map(|present| present.tree.clone());
+        let mapped = if known.is_none() {
+            mapped(&mut frozen)
+        } else {
+            Vec::new()
+        };
+        let long = known.is_none() && !(mapped.is_empty() && tracker.is_quiet()?);
+        let prepare = || {
+            let tree = match known {
+                Some(tree) => tree,
+                None => tracker.capture(&mapped)?,
+            };
+            let captured = tracker.cost().phases.clone();
+            let plan = files::plan(&tree, &target.tree);
+            tracker.prepare(&plan)?;
+            Ok::<_, TimelineError>((tracker, plan, captured))
+        };
         let mut applied = Applied::default();
-        frozen.rollback(&target.process, || -> Result<(), TimelineError> {
-            applied = tracker.apply(&plan)?;
-            Ok(())
+        let mut phases = Vec::new();
+        std::thread::scope(|scope| {
+            let prepared = Beside::start(scope, long, prepare);
+            let files = |(tracker, plan, captured): (&mut Tracker, _, _)| -> Result<(), TimelineError> {
+                applied = tracker.apply(&plan)?;
+                phases = captured;
+                phases.extend_from_slice(&tracker.cost().phases);
+                Ok(())
+            };
+            frozen.rollback(&target.process, || prepared.finish(), files)
         })?;
         laps.lap("put back");
-        laps.within("files", &tracker.cost().phases);
+        laps.within("files", &phases);
         // What was said on the way out is undone as well.
         execs.drain();
         let cut = execs.rewind(&target.execs, to, |pid| target.has_process(pid));

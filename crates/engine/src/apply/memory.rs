@@ -1,18 +1,21 @@
-//! Memory steps: break, ranges, protections, dropped and written pages. Pages travel through the staging window and
-//! are written by the process itself; what it may not write is written from outside.
+//! Memory steps: break, ranges, protections, dropped pages by the process itself; its pages are written from outside,
+//! by two of our threads.
 
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
-use image::memory::{AddressSpace, Backing, Mapping, Slot};
+use image::memory::{AddressSpace, Backing, Mapping, PageIndex, Slot};
 use linux::SysError;
 use linux::pidfd::Pidfd;
 
 use crate::error::EngineError;
 use crate::fault::Faults;
+use crate::onlooker::{Onlooker, Promise};
 use crate::plan::MemoryPlan;
-use crate::remote::{self, Batch, STAGED_PAGE_COUNT};
+use crate::remote::{self, Batch};
 use crate::tracee::{Space, StoppedThread};
 
 /// What one address space must become.
@@ -22,8 +25,8 @@ pub(crate) struct Change<'a> {
     pub(crate) target: &'a AddressSpace,
     /// Shared memory objects of the target, by index.
     pub(crate) shared: &'a BTreeMap<u32, File>,
-    /// Staged pages before this one are in use.
-    pub(crate) first: usize,
+    /// Who helps to write.
+    pub(crate) onlooker: &'a Onlooker,
 }
 
 /// Carries `change` out on one process; the number of pages written.
@@ -39,7 +42,7 @@ pub(crate) fn apply(
     close(space, thread, &passed)?;
     let mut count = 0;
     if !faults.skips("pages") {
-        count = write_pages(space, thread, &change.plan.write, change.target, change.first)?;
+        count = write_pages(space, thread.host_pid, change)?;
     }
     Ok(count)
 }
@@ -208,69 +211,66 @@ fn map(
     }
 }
 
-/// Writes pages through the staging window, a windowful at a time.
-fn write_pages(
-    space: &Space,
-    thread: &mut StoppedThread,
-    pages: &[u64],
-    target: &AddressSpace,
-    first: usize,
-) -> Result<u64, EngineError> {
-    let mut own: Vec<u64> = Vec::with_capacity(pages.len());
-    let mut at = 0;
-    for page in pages {
-        let address = page * 4096;
-        while at < target.mappings.len() && target.mappings[at].end <= address {
-            at += 1;
-        }
-        if target
-            .mappings
-            .get(at)
-            .is_some_and(|m| m.start <= address && m.prot & 2 != 0)
-        {
-            own.push(*page);
-        } else {
-            write_from_outside(space, *page, target.pages.get(*page))?;
-        }
-    }
-    // The process copies a stretch as soon as we have put it into the window.
-    for windowful in own.chunks(STAGED_PAGE_COUNT - first) {
-        let mut batch = Batch::new(&space.annex);
-        space.annex.set_pace(0);
-        for (number, stretch) in windowful.chunks(STRETCH).enumerate() {
-            batch.await_pace(number as u64 + 1);
-            let addresses: Vec<u64> = stretch.iter().map(|page| page * 4096).collect();
-            batch.scatter(&addresses, first + number * STRETCH);
-        }
-        let lane = remote::start(&space.annex, thread, &mut batch)?;
-        for (number, stretch) in windowful.chunks(STRETCH).enumerate() {
-            stage(space, stretch, first + number * STRETCH, target);
-            space.annex.set_pace(number as u64 + 1);
-        }
-        let results = remote::finish(&space.annex, thread, &batch, lane)?;
-        for index in results.unreadable {
-            let page = windowful[index - first];
-            write_from_outside(space, page, target.pages.get(page))?;
-        }
-    }
-    Ok(pages.len() as u64)
+/// Pages that are written by whoever has time.
+#[derive(Debug)]
+struct Writing {
+    host_pid: i32,
+    /// Page numbers, ascending.
+    pages: Vec<u64>,
+    target: PageIndex,
+    /// Stretches that somebody has begun.
+    begun: AtomicUsize,
 }
 
-/// Pages that are put into the window before the process is told.
+/// Pages that are written at once.
 const STRETCH: usize = 32;
 
-fn stage(space: &Space, pages: &[u64], first: usize, target: &AddressSpace) {
-    for (i, page) in pages.iter().enumerate() {
-        let bytes = target
-            .pages
-            .get(*page)
-            .bytes()
-            .expect("only pages that hold something are written");
-        space.annex.stage_page(first + i, bytes);
+impl Writing {
+    /// Writes stretches that nobody has begun until there are none left; the pages that could not be written so.
+    fn write(&self) -> Vec<u64> {
+        let mut left = Vec::new();
+        let mut bytes = Vec::with_capacity(STRETCH);
+        loop {
+            let number = self.begun.fetch_add(1, Ordering::Relaxed);
+            let Some(stretch) = self.pages.chunks(STRETCH).nth(number) else {
+                return left;
+            };
+            bytes.extend(
+                stretch
+                    .iter()
+                    .map(|page| (page * 4096, bytes_of(self.target.get(*page)))),
+            );
+            // Where the process itself may not write to one of them, all are written the slow way.
+            if linux::process_vm::write_pages(self.host_pid, &bytes).is_err() {
+                left.extend(stretch);
+            }
+            bytes.clear();
+        }
     }
 }
 
-fn write_from_outside(space: &Space, page: u64, slot: &Slot) -> Result<(), EngineError> {
-    let bytes = slot.bytes().expect("only pages that hold something are written");
-    Ok(linux::process_vm::write_forced(&space.memory, page * 4096, bytes)?)
+fn bytes_of(slot: &Slot) -> &[u8; 4096] {
+    slot.bytes().expect("only pages that hold something are written")
+}
+
+/// Writes the planned pages; how many.
+fn write_pages(space: &Space, host_pid: i32, change: &Change<'_>) -> Result<u64, EngineError> {
+    let pages = &change.plan.write;
+    let writing = Arc::new(Writing {
+        host_pid,
+        pages: pages.clone(),
+        target: change.target.pages.clone(),
+        begun: AtomicUsize::new(0),
+    });
+    let second = (pages.len() > STRETCH).then(|| {
+        let writing = writing.clone();
+        change.onlooker.give(move || writing.write())
+    });
+    let mut left = writing.write();
+    left.extend(second.map(Promise::wait).unwrap_or_default());
+    for page in left {
+        let bytes = bytes_of(change.target.pages.get(page));
+        linux::process_vm::write_forced(&space.memory, page * 4096, bytes)?;
+    }
+    Ok(pages.len() as u64)
 }

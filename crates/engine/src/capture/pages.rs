@@ -51,12 +51,12 @@ pub(crate) fn copy_rest(
         .map(|(page, _)| page * 4096);
     let mut forced: Vec<u64> = unreadable.collect();
     // Small stretches: one page that cannot be read makes its whole stretch take the slow way.
-    let mut buffer = vec![0u8; 64 * 4096];
+    let mut buffer = vec![0u8; rest.len().min(64) * 4096];
     for chunk in rest.chunks(64) {
         let bytes = &mut buffer[..chunk.len() * 4096];
         if linux::process_vm::read_pages(host_pid, chunk, bytes).is_ok() {
             for (address, page) in chunk.iter().zip(bytes.chunks_exact(4096)) {
-                copied.push((address / 4096, crate::slot(page.try_into().expect("a page"))));
+                copied.push((address / 4096, crate::pending::slot(page.try_into().expect("a page"))));
             }
         } else {
             forced.extend_from_slice(chunk);
@@ -66,7 +66,7 @@ pub(crate) fn copy_rest(
         let mut page = [0; 4096];
         // A guard page or a hole past the end of a file: there is nothing to keep.
         if linux::process_vm::read_forced(&space.memory, address, &mut page).is_ok() {
-            copied.push((address / 4096, crate::slot(&page)));
+            copied.push((address / 4096, crate::pending::slot(&page)));
         }
     }
     Ok(copied)
@@ -83,14 +83,14 @@ pub(crate) fn copy_in_background(host_pid: i32, space: &mut Space) -> Result<(),
         let mut bytes = vec![0u8; chunk.len() * 4096];
         if linux::process_vm::read_pages(host_pid, chunk, &mut bytes).is_ok() {
             for (address, page) in chunk.iter().zip(bytes.chunks_exact(4096)) {
-                crate::keep(&mut pages, address / 4096, page.try_into().expect("a page"));
+                crate::pending::keep(&mut pages, address / 4096, page.try_into().expect("a page"));
             }
             continue;
         }
         for address in chunk {
             let mut page = [0; 4096];
             if linux::process_vm::read_forced(&space.memory, *address, &mut page).is_ok() {
-                crate::keep(&mut pages, address / 4096, &page);
+                crate::pending::keep(&mut pages, address / 4096, &page);
             }
         }
     }

@@ -217,3 +217,50 @@ for line in sys.stdin:
         live.go("HEAD", false).unwrap();
     }
 }
+
+// A checkpoint that is refused has looked at processes already, and what it saw of their pages counts as unwritten to the
+// kernel: the next one must not believe that. (It did: after a rollback to it, memory was older than it.)
+#[test]
+fn a_refused_checkpoint_is_as_if_it_had_never_been() {
+    const REFUSED: &str = "
+import socket, sys
+kept = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 0)
+print('open', flush=True)
+sys.stdin.read()
+";
+    let live = Live::new(1 << 30);
+    if live.sh("command -v python3").contains("[127]") {
+        println!("skipped: the box has no python3");
+        return;
+    }
+    let (exec, mut follower) = counter(&live);
+    tell(&live, exec, "a");
+    read_until(&mut follower, "a 1\n");
+    live.checkpoint(None);
+    tell(&live, exec, "b");
+    read_until(&mut follower, "b 2\n");
+    let Ok(Outcome::Started { exec: other, .. }) = live.ask(Command::Exec(command(&["python3", "-c", REFUSED]))) else {
+        panic!("it starts")
+    };
+    let mut its = live.handle.follow(other, 0).unwrap();
+    read_until(&mut its, "open\n");
+    let checkpoint = Command::Checkpoint {
+        message: None,
+        tag: None,
+    };
+    let error = live.ask(checkpoint).unwrap_err();
+    assert!(error.to_string().contains("netlink socket"), "{error}");
+    live.ask(Command::Stdin {
+        exec: other,
+        bytes: Vec::new(),
+        close: true,
+    })
+    .unwrap();
+    assert_eq!(its.recv_timeout(PATIENCE), Some(ExecEvent::Exited { code: 0 }));
+    live.checkpoint(None);
+    tell(&live, exec, "undone");
+    read_until(&mut follower, "undone 3\n");
+    live.rollback("HEAD");
+    tell(&live, exec, "c");
+    read_until(&mut follower, "c 3\n");
+}
