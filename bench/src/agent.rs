@@ -1,6 +1,7 @@
 //! The Python program that is measured, and the conversation with a program over two FIFOs. FIFOs rather than pipes,
 //! because they have names: a process that is forked from a template or restored by another tool opens the same ones.
 
+use std::ffi::OsString;
 use std::fs::File;
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
@@ -80,16 +81,23 @@ impl Fifos {
     }
 }
 
-/// Starts the Python program outside of any sandbox, in a session of its own.
+/// Starts the Python program outside of any sandbox.
 pub(crate) fn start(scratch: &Scratch, sizes: &Sizes, fifos: &Fifos) -> Result<Child, BenchError> {
-    let program = scratch.write("agent.py", PROGRAM)?;
+    let mut arguments: Vec<OsString> = sizes.arguments().map(OsString::from).into();
+    arguments.push(scratch.path().into());
+    start_program(PROGRAM, &arguments, scratch, fifos)
+}
+
+/// Starts a Python text outside of any sandbox, in a session of its own. The FIFOs are its last arguments.
+pub(crate) fn start_program(
+    text: &str,
+    arguments: &[OsString],
+    scratch: &Scratch,
+    fifos: &Fifos,
+) -> Result<Child, BenchError> {
+    let program = scratch.write("agent.py", text)?;
     let mut command = Command::new("setsid");
-    command
-        .arg(PYTHON)
-        .arg(program)
-        .args(sizes.arguments())
-        .arg(scratch.path())
-        .args(fifos.paths());
+    command.arg(PYTHON).arg(program).args(arguments).args(fifos.paths());
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     command.spawn().map_err(io_on("setsid python3"))
 }

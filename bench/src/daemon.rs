@@ -1,16 +1,19 @@
 //! The product as its users meet it: a default sandbox made through the daemon, its program fed and read through the
 //! API, every timed call on one kept connection. The sandbox is removed when it goes out of scope.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use api::{CheckpointRequest, Checkpointed, CreateRequest, ExecRequest, ExecStarted, ExecState, Frame};
-use api::{RollbackRequest, RolledBack, Sandbox, Timing};
+use api::{RollbackRequest, RolledBack, Sandbox, Timing, Version};
 use serde::Serialize;
 
 use crate::agent::{PROGRAM, PYTHON};
 use crate::error::BenchError;
 use crate::http::{Connection, Lines};
 use crate::target::{Cost, Operation, Sizes, Target};
+
+/// Where programs in a sandbox put their files.
+pub(crate) const DIRECTORY: &str = "/srv/bench";
 
 /// A sandbox of the daemon.
 #[derive(Debug)]
@@ -93,21 +96,50 @@ impl Drop for Boxed {
     }
 }
 
+/// Takes checkpoints of a sandbox on a connection of its own, while another waits for something else.
+#[derive(Debug)]
+pub(crate) struct Checkpointer {
+    connection: Connection,
+    path: String,
+}
+
+impl Checkpointer {
+    pub(crate) fn take(&mut self) -> Result<Cost, BenchError> {
+        let request = body(&CheckpointRequest::default());
+        let done: Checkpointed = self.connection.json("POST", &self.path, &request)?;
+        Ok(cost(done.timing, done.page_count))
+    }
+}
+
+/// The state directory of the daemon.
+pub(crate) fn state_directory(socket: &Path) -> Result<PathBuf, BenchError> {
+    let version: Version = Connection::open(socket)?.json("GET", "/v1/version", &[])?;
+    Ok(version.state.into())
+}
+
 /// A sandbox and the Python program in it.
 #[derive(Debug)]
-pub(crate) struct BoxedAgent {
+pub(crate) struct BoxedProgram {
     sandbox: Boxed,
     output: Lines,
     stdin: String,
     answered: Vec<u8>,
 }
 
-impl BoxedAgent {
-    pub(crate) fn start(socket: &Path, sizes: &Sizes) -> Result<Self, BenchError> {
+impl BoxedProgram {
+    /// The program that `bench rewind` measures.
+    pub(crate) fn agent(socket: &Path, sizes: &Sizes) -> Result<Self, BenchError> {
+        let mut arguments: Vec<String> = sizes.arguments().into();
+        arguments.push(DIRECTORY.to_owned());
+        let mut agent = Self::start(socket, PROGRAM, arguments)?;
+        agent.ask("ping")?;
+        Ok(agent)
+    }
+
+    pub(crate) fn start(socket: &Path, text: &str, arguments: Vec<String>) -> Result<Self, BenchError> {
         let mut sandbox = Boxed::create(socket)?;
-        let mut argv = vec![PYTHON.to_owned(), "-c".to_owned(), PROGRAM.to_owned()];
-        argv.extend(sizes.arguments());
-        argv.push("/srv/bench".to_owned());
+        let mut argv = vec![PYTHON.to_owned(), "-c".to_owned(), text.to_owned()];
+        argv.extend(arguments);
         let exec = sandbox.start(ExecRequest {
             argv,
             stdin: true,
@@ -115,18 +147,23 @@ impl BoxedAgent {
         })?;
         let output = Connection::open(socket)?.stream(&format!("{}/execs/{exec}/output", sandbox.path))?;
         let stdin = format!("{}/execs/{exec}/stdin", sandbox.path);
-        let mut agent = Self {
+        Ok(Self {
             sandbox,
             output,
             stdin,
             answered: Vec::new(),
-        };
-        agent.ask("ping")?;
-        Ok(agent)
+        })
+    }
+
+    pub(crate) fn checkpointer(&self, socket: &Path) -> Result<Checkpointer, BenchError> {
+        Ok(Checkpointer {
+            connection: Connection::open(socket)?,
+            path: format!("{}/checkpoints", self.sandbox.path),
+        })
     }
 }
 
-impl Target for BoxedAgent {
+impl Target for BoxedProgram {
     fn ask(&mut self, request: &str) -> Result<String, BenchError> {
         self.sandbox
             .connection
@@ -164,7 +201,14 @@ fn body(value: &impl Serialize) -> Vec<u8> {
 }
 
 fn cost(timing: Timing, page_count: u64) -> Cost {
-    let phases = timing.phases.into_iter().map(|phase| (phase.name, phase.ms)).collect();
+    let mut phases: Vec<(String, f64)> = Vec::new();
+    // Each tree of files has its own phases, of the same names.
+    for phase in timing.phases {
+        match phases.iter_mut().find(|(name, _)| *name == phase.name) {
+            Some((_, ms)) => *ms += phase.ms,
+            None => phases.push((phase.name, phase.ms)),
+        }
+    }
     Cost {
         stop_ms: Some(timing.stop_ms),
         phases,

@@ -9,6 +9,14 @@ pub enum BenchError {
     /// The daemon refused or could not be reached.
     #[error("the daemon: {0}")]
     Daemon(String),
+    /// The daemon answered with a problem of its own.
+    #[error("the daemon: {request}: {}: {}", problem.code.name(), problem.detail)]
+    Refused {
+        /// Method and path.
+        request: String,
+        /// What it said.
+        problem: Box<api::Problem>,
+    },
     /// A program beside the product did not do its part.
     #[error("{program}: {what}")]
     Program {

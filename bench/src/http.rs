@@ -41,8 +41,14 @@ impl Connection {
             Framing::Chunked => while self.chunk(&mut answer)? {},
         }
         if status >= 300 {
-            let said = String::from_utf8_lossy(&answer);
-            return Err(BenchError::Daemon(format!("{method} {path}: {status}: {said}")));
+            let request = format!("{method} {path}");
+            return Err(match serde_json::from_slice(&answer) {
+                Ok(problem) => BenchError::Refused { request, problem },
+                Err(_) => {
+                    let said = String::from_utf8_lossy(&answer);
+                    BenchError::Daemon(format!("{request}: {status}: {said}"))
+                }
+            });
         }
         Ok(answer)
     }
@@ -185,5 +191,16 @@ mod tests {
         let mut connection = answered("HTTP/1.1 409 Conflict\r\ncontent-length: 4\r\n\r\nbusy");
         let error = connection.call("POST", "/x", b"").unwrap_err().to_string();
         assert!(error.contains("409") && error.contains("busy"), "{error}");
+    }
+
+    #[test]
+    fn problems_are_refusals() {
+        let mut connection = answered(concat!(
+            "HTTP/1.1 409 Conflict\r\ncontent-length: 75\r\n\r\n",
+            r#"{"title":"busy","status":409,"code":"busy","detail":"pid 7 does not stop" }"#
+        ));
+        let error = connection.call("POST", "/x", b"").unwrap_err();
+        assert!(matches!(&error, BenchError::Refused { problem, .. } if problem.code == api::Code::Busy));
+        assert_eq!(error.to_string(), "the daemon: POST /x: busy: pid 7 does not stop");
     }
 }

@@ -13,6 +13,7 @@ mod http;
 pub mod report;
 pub mod rewind;
 mod scratch;
+pub mod steady;
 mod target;
 
 pub use error::BenchError;

@@ -6,21 +6,24 @@ use std::fs;
 
 use serde::Serialize;
 
-use crate::target::Sample;
+use crate::target::{Cost, Sample};
 
 /// The result of one suite.
 #[derive(Debug, Serialize)]
-pub struct Report {
+pub struct Report<R = Row> {
     /// Its name.
     pub suite: &'static str,
     /// What it was asked for.
     pub params: serde_json::Value,
     /// Where it ran.
     pub host: Host,
-    /// One row for each operation.
-    pub results: Vec<Row>,
-    /// Median of one row's API clock over that of another, `a/b`.
+    /// One row for each thing measured.
+    pub results: Vec<R>,
+    /// What one is to another, `a/b`: of rows with an API clock, the medians of that.
     pub ratios: BTreeMap<String, f64>,
+    /// Rows that could not be measured here, and why.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub skipped: BTreeMap<String, String>,
 }
 
 /// The machine.
@@ -98,9 +101,10 @@ impl Samples {
         Report {
             suite,
             params,
-            host: host(),
+            host: Host::this(),
             results,
             ratios,
+            skipped: BTreeMap::new(),
         }
     }
 }
@@ -110,10 +114,6 @@ fn row(name: &str, note: &'static str, samples: &[Sample]) -> Row {
         let values: Vec<f64> = samples.iter().filter_map(value).collect();
         (!values.is_empty()).then(|| percentiles(values))
     };
-    let mut phases: BTreeMap<String, Vec<f64>> = BTreeMap::new();
-    for (phase, ms) in samples.iter().flat_map(|sample| &sample.cost.phases) {
-        phases.entry(phase.clone()).or_default().push(*ms);
-    }
     let mut pages: Vec<u64> = samples.iter().map(|sample| sample.cost.page_count).collect();
     pages.sort_unstable();
     Row {
@@ -122,16 +122,25 @@ fn row(name: &str, note: &'static str, samples: &[Sample]) -> Row {
         stop_ms: column(|sample| sample.cost.stop_ms),
         api_ms: percentiles(samples.iter().map(|sample| sample.api_ms).collect()),
         first_reply_ms: column(|sample| sample.first_reply_ms),
-        phases_ms: phases
-            .into_iter()
-            .map(|(phase, values)| (phase, percentiles(values).p50))
-            .collect(),
+        phases_ms: phases(samples.iter().map(|sample| &sample.cost)),
         page_count: pages[pages.len() / 2],
         note,
     }
 }
 
-fn percentiles(mut values: Vec<f64>) -> Percentiles {
+/// The median of each part.
+pub(crate) fn phases<'a>(costs: impl Iterator<Item = &'a Cost>) -> BTreeMap<String, f64> {
+    let mut phases: BTreeMap<String, Vec<f64>> = BTreeMap::new();
+    for (phase, ms) in costs.flat_map(|cost| &cost.phases) {
+        phases.entry(phase.clone()).or_default().push(*ms);
+    }
+    phases
+        .into_iter()
+        .map(|(phase, values)| (phase, percentiles(values).p50))
+        .collect()
+}
+
+pub(crate) fn percentiles(mut values: Vec<f64>) -> Percentiles {
     values.sort_by(f64::total_cmp);
     let at = |percent: usize| round(values[(values.len() * percent).div_ceil(100).max(1) - 1]);
     Percentiles {
@@ -142,21 +151,23 @@ fn percentiles(mut values: Vec<f64>) -> Percentiles {
 }
 
 /// To the microsecond: more digits would be noise.
-fn round(value: f64) -> f64 {
+pub(crate) fn round(value: f64) -> f64 {
     (value * 1e3).round() / 1e3
 }
 
-fn host() -> Host {
-    let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
-    let cpuinfo = read("/proc/cpuinfo");
-    let model = cpuinfo
-        .lines()
-        .find_map(|line| line.strip_prefix("model name"))
-        .unwrap_or_default();
-    Host {
-        kernel: read("/proc/sys/kernel/osrelease").trim().to_owned(),
-        cpus: std::thread::available_parallelism().map_or(1, usize::from),
-        cpu: model.trim_start_matches([' ', '\t', ':']).to_owned(),
+impl Host {
+    pub(crate) fn this() -> Self {
+        let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
+        let cpuinfo = read("/proc/cpuinfo");
+        let model = cpuinfo
+            .lines()
+            .find_map(|line| line.strip_prefix("model name"))
+            .unwrap_or_default();
+        Self {
+            kernel: read("/proc/sys/kernel/osrelease").trim().to_owned(),
+            cpus: std::thread::available_parallelism().map_or(1, usize::from),
+            cpu: model.trim_start_matches([' ', '\t', ':']).to_owned(),
+        }
     }
 }
 
@@ -188,7 +199,6 @@ impl Report {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::target::Cost;
 
     #[test]
     fn percentiles_are_nearest_rank() {

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use crate::bare::Bare;
 use crate::criu::Criu;
-use crate::daemon::BoxedAgent;
+use crate::daemon::BoxedProgram;
 use crate::error::BenchError;
 use crate::report::{Report, Samples};
 pub use crate::target::Sizes;
@@ -51,7 +51,7 @@ const RATIOS: [(&str, &str); 8] = [
 /// Anything that keeps one competitor from finishing, and a rollback after which the program is not where it was.
 pub fn run(params: &Params, mut progress: impl FnMut(u32)) -> Result<Report, BenchError> {
     let mut samples = Samples::default();
-    let mut agent = BoxedAgent::start(&params.socket, &params.sizes)?;
+    let mut agent = BoxedProgram::agent(&params.socket, &params.sizes)?;
     samples.add(
         "deltabox.first_checkpoint",
         "everything is new",
@@ -101,7 +101,7 @@ struct Measured<'a> {
 }
 
 impl Measured<'_> {
-    fn deltabox(&mut self, agent: &mut BoxedAgent, process_count: u32) -> Result<(), BenchError> {
+    fn deltabox(&mut self, agent: &mut BoxedProgram, process_count: u32) -> Result<(), BenchError> {
         self.round("deltabox", "", agent, Operation::Rollback)?;
         self.round("deltabox", "", agent, Operation::RollbackKeep)?;
         if self.round.is_multiple_of(NEWBORNS_EVERY) {
@@ -114,7 +114,7 @@ impl Measured<'_> {
     }
 
     /// Children are born after the checkpoint; they must be gone, and everything else as it was.
-    fn newborns(&mut self, agent: &mut BoxedAgent, process_count: u32) -> Result<(), BenchError> {
+    fn newborns(&mut self, agent: &mut BoxedProgram, process_count: u32) -> Result<(), BenchError> {
         let before = agent.ask("hash")?;
         agent.ask(&format!("spawn {NEWBORN_COUNT}"))?;
         let born = agent.ask("children")?;
@@ -134,7 +134,7 @@ impl Measured<'_> {
     }
 
     /// Only the first process works, and makes all the changes.
-    fn idle(&mut self, agent: &mut BoxedAgent) -> Result<(), BenchError> {
+    fn idle(&mut self, agent: &mut BoxedProgram) -> Result<(), BenchError> {
         let note = "all but one process are idle";
         agent.ask(&format!("dirty_first {}", self.seed(5)))?;
         let checkpoint = agent.measure(Operation::Checkpoint)?;

@@ -16,8 +16,13 @@ pub(crate) struct Scratch {
 
 impl Scratch {
     pub(crate) fn new() -> Result<Self, BenchError> {
+        Self::below(&std::env::temp_dir())
+    }
+
+    /// The same in another directory than the system's temporary one.
+    pub(crate) fn below(parent: &Path) -> Result<Self, BenchError> {
         let count = COUNT.fetch_add(1, Ordering::Relaxed);
-        let path = std::env::temp_dir().join(format!("deltabox-bench-{}-{count}", std::process::id()));
+        let path = parent.join(format!("deltabox-bench-{}-{count}", std::process::id()));
         fs::DirBuilder::new()
             .mode(0o700)
             .create(&path)

@@ -375,6 +375,8 @@ pub(crate) enum Bench {
     Rewind(BenchRewind),
     /// Checkpoint and rollback of files: a large database, many new files, a large tree deleted
     Files(BenchFiles),
+    /// Real programs on the host, in a sandbox, and in a sandbox that is checkpointed every second
+    Steady(BenchSteady),
 }
 
 /// `bench rewind`. Sizes are totals over the tree, threads are per process.
@@ -412,6 +414,14 @@ pub(crate) struct BenchFiles {
     /// How often
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) rounds: u32,
+}
+
+/// `bench steady`.
+#[derive(Debug, Group)]
+pub(crate) struct BenchSteady {
+    /// How often each program runs in each place
+    #[arg(long, default_value_t = 7, value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) pairs: u32,
 }
 
 /// `serve`.

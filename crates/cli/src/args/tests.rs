@@ -146,6 +146,7 @@ fn the_lines_of_the_readme() {
         "deltabox completion bash",
         "deltabox bench rewind --heap-mb 100 --dirty-mb 4 --files 20 --file-kb 16 --processes 1 --threads 4 --rounds 200 --json",
         "deltabox bench files --json",
+        "deltabox bench steady --pairs 7 --json",
     ] {
         parse(line);
     }

@@ -1,11 +1,12 @@
 //! `bench`: measures the daemon that runs (or is started) and prints what was found. The suites live in `bench`; this is
 //! parse, one call, print.
 
-use bench::files;
+use bench::report::Row;
 use bench::rewind::{self, Sizes};
 use bench::{BenchError, Report};
+use bench::{files, steady};
 
-use crate::args::{Bench, BenchFiles, BenchRewind};
+use crate::args::{Bench, BenchFiles, BenchRewind, BenchSteady};
 use crate::daemon;
 use crate::error::{CliError, Result};
 use crate::output::Output;
@@ -13,11 +14,11 @@ use crate::output::Output;
 pub(crate) fn bench(args: Bench, output: &Output) -> Result<u8> {
     // Starts a daemon when none runs; the suites open connections of their own.
     drop(daemon::connect()?);
-    let report = match args {
-        Bench::Rewind(args) => rewind(args, output)?,
-        Bench::Files(args) => files(&args, output)?,
-    };
-    output.value(&report, Report::text)?;
+    match args {
+        Bench::Rewind(args) => output.value(&rewind(args, output)?, Report::<Row>::text)?,
+        Bench::Files(args) => output.value(&files(&args, output)?, Report::<Row>::text)?,
+        Bench::Steady(args) => output.value(&steady(&args, output)?, Report::<steady::Row>::text)?,
+    }
     Ok(0)
 }
 
@@ -52,6 +53,14 @@ fn files(args: &BenchFiles, output: &Output) -> Result<Report> {
     };
     let progress = |case: &str, round: u32| output.note(format_args!("{case}: round {round} of {}", params.rounds));
     files::run(&params, progress).map_err(failed)
+}
+
+fn steady(args: &BenchSteady, output: &Output) -> Result<Report<steady::Row>> {
+    let params = steady::Params {
+        socket: daemon::place()?.socket,
+        pairs: args.pairs,
+    };
+    steady::run(&params, |what| output.note(what)).map_err(failed)
 }
 
 fn failed(error: BenchError) -> CliError {
