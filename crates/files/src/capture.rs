@@ -60,11 +60,11 @@ impl SideState {
         for (key, node) in &self.tree.inodes {
             dirty.read(*key, Parts::ALL);
             if node.is_dir() {
-                dirty.walks.push(*key);
+                dirty.walks.insert(*key);
             }
         }
         if self.tree.inodes.is_empty() {
-            dirty.walks.push(self.tree.top);
+            dirty.walks.insert(self.tree.top);
             dirty.read(self.tree.top, Parts::ALL);
         }
         dirty

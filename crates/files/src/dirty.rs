@@ -45,6 +45,8 @@ pub(crate) struct SideState {
     /// The tree says nothing yet, or nothing reliable any more: walk all.
     pub(crate) lost: bool,
     pub(crate) event_buffer: Vec<u8>,
+    /// What events told since the last capture, as far as they were taken.
+    pub(crate) gathered: Dirty,
     pub(crate) content_buffer: Vec<u8>,
 }
 
@@ -56,7 +58,7 @@ pub(crate) struct Dirty {
     /// Inodes to read, and how much of them.
     pub(crate) inodes: HashMap<FileKey, Parts>,
     /// Directories of which every name is to be looked up.
-    pub(crate) walks: Vec<FileKey>,
+    pub(crate) walks: HashSet<FileKey>,
     /// Events were lost.
     pub(crate) overflow: bool,
 }
@@ -95,7 +97,28 @@ impl Dirty {
     pub(crate) fn look_up(&mut self, directory: FileKey, name: &[u8]) {
         let _new = self.names.entry(directory).or_default().insert(Name::new(name));
     }
+
+    /// Keeps what is remembered small, however much happens.
+    fn bound(&mut self) {
+        let crowded = self.names.extract_if(|_, names| names.len() >= NAMES_MAX);
+        self.walks.extend(crowded.map(|(directory, _)| directory));
+        if self.names.len() + self.inodes.len() + self.walks.len() >= KEYS_MAX {
+            *self = Self {
+                overflow: true,
+                ..Self::default()
+            };
+        }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.names.is_empty() && self.inodes.is_empty() && self.walks.is_empty() && !self.overflow
+    }
 }
+
+/// From so many names on a directory is walked as a whole: of names that came and went only the memory of them is left.
+const NAMES_MAX: usize = 4096;
+/// From so many directories and inodes on all is walked.
+const KEYS_MAX: usize = 1 << 18;
 
 /// More directories than this are not marked in one `settle`, so that it stays short.
 const MARKS_PER_SETTLE_MAX: usize = 20_000;
@@ -117,43 +140,37 @@ impl SideState {
             fresh: HashSet::new(),
             lost: true,
             event_buffer: vec![0; 64 << 10],
+            gathered: Dirty::default(),
             content_buffer: Vec::new(),
         })
     }
 
     /// True where a capture would find nothing to look at.
     pub(crate) fn is_quiet(&self) -> Result<bool> {
-        Ok(!self.lost && self.unmarked.is_empty() && self.fresh.is_empty() && !self.group.has_events()?)
+        let nothing = !self.lost && self.unmarked.is_empty() && self.fresh.is_empty() && self.gathered.is_empty();
+        Ok(nothing && !self.group.has_events()?)
     }
 
-    /// Takes all queued events, and the directories that events do not cover.
+    /// Takes all that events told since the last capture, and the directories that events do not cover.
     pub(crate) fn take_dirty(&mut self) -> Result<Dirty> {
-        let mut dirty = self.drain()?;
-        dirty.walks = self.unmarked.iter().chain(&self.fresh).copied().collect();
+        self.gather()?;
+        let mut dirty = std::mem::take(&mut self.gathered);
+        dirty.walks.extend(self.unmarked.iter().chain(&self.fresh));
         Ok(dirty)
     }
 
-    /// Takes all queued events.
+    /// Takes all queued events, and only those.
     pub(crate) fn drain(&mut self) -> Result<Dirty> {
         let mut dirty = Dirty::default();
-        self.group.drain(&mut self.event_buffer, |event| {
-            dirty.overflow |= event.overflow;
-            let directory = event.directory.map(key_of);
-            if event.names_changed {
-                if let Some(directory) = directory {
-                    dirty.look_up(directory, event.name);
-                }
-                return;
-            }
-            let parts = Parts {
-                content: event.modified,
-                xattrs: event.attributes,
-            };
-            if let Some(object) = event.object.map(key_of).or(directory) {
-                dirty.read(object, parts);
-            }
-        })?;
+        take_events(&self.group, &mut self.event_buffer, &mut dirty)?;
         Ok(dirty)
+    }
+
+    /// Takes queued events, before there are so many that the kernel drops them. The box may be running.
+    pub(crate) fn gather(&mut self) -> Result<()> {
+        take_events(&self.group, &mut self.event_buffer, &mut self.gathered)?;
+        self.gathered.bound();
+        Ok(())
     }
 
     /// Marks the directories that have none. The box may be running.
@@ -173,4 +190,25 @@ impl SideState {
         }
         Ok(())
     }
+}
+
+fn take_events(group: &Group, buffer: &mut [u8], dirty: &mut Dirty) -> Result<()> {
+    group.drain(buffer, |event| {
+        dirty.overflow |= event.overflow;
+        let directory = event.directory.map(key_of);
+        if event.names_changed {
+            if let Some(directory) = directory {
+                dirty.look_up(directory, event.name);
+            }
+            return;
+        }
+        let parts = Parts {
+            content: event.modified,
+            xattrs: event.attributes,
+        };
+        if let Some(object) = event.object.map(key_of).or(directory) {
+            dirty.read(object, parts);
+        }
+    })?;
+    Ok(())
 }

@@ -7,7 +7,7 @@
 //! `capture` and `apply` are called while the box is stopped, `settle` after it runs again. One thread per box.
 
 use std::ffi::OsStr;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -109,6 +109,27 @@ impl Tracker {
             faults: Faults::new(&roots.faults),
             cost: Cost::default(),
         })
+    }
+
+    /// Takes what the kernel has queued of changes, so that its queue does not overflow (then all would be walked). The
+    /// box may be running.
+    ///
+    /// # Errors
+    /// `Kernel` when the queue cannot be read.
+    pub fn gather(&mut self) -> Result<()> {
+        self.root.gather()?;
+        match &mut self.shm {
+            Some(shm) => shm.gather(),
+            None => Ok(()),
+        }
+    }
+
+    /// What is readable once something has changed and was not taken yet.
+    pub fn changes(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        [Some(&self.root), self.shm.as_ref()]
+            .into_iter()
+            .flatten()
+            .map(|side| side.group.as_fd())
     }
 
     /// True where nothing that events tell of has happened since the last capture: the next one costs next to nothing.

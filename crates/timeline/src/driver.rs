@@ -35,6 +35,9 @@ use crate::{Surroundings, error};
 /// it has loaded its libraries. Any command from outside comes first.
 const PREPARE_AFTER: Duration = Duration::from_millis(50);
 
+/// How long what happens to files is left in the kernel's queue, once it is not empty: it holds some ten thousand.
+const GATHER_AFTER: Duration = Duration::from_millis(100);
+
 /// Everything of one box. Lives on its thread.
 pub(crate) struct Driver {
     pub(crate) halves: Halves,
@@ -54,6 +57,8 @@ pub(crate) struct Driver {
     pub(crate) unsettled: bool,
     /// When to prepare what was started.
     pub(crate) prepare_at: Option<Instant>,
+    /// When to take what was queued of changed files.
+    pub(crate) gather_at: Option<Instant>,
 }
 
 impl Driver {
@@ -89,23 +94,40 @@ impl Driver {
 
     fn wait(&mut self) {
         let alive = self.window.lock().state == BoxState::Running;
-        let left = self.prepare_at.map(|at| at.saturating_duration_since(Instant::now()));
-        if alive && left.is_some_and(|left| left.is_zero()) {
+        let now = Instant::now();
+        if alive && self.prepare_at.is_some_and(|at| at <= now) {
             self.prepare_at = None;
             self.halves.engine.prepare();
             return;
         }
-        let timeout = left.filter(|_| alive).map(|left| Timespec {
-            tv_sec: i64::try_from(left.as_secs()).unwrap_or(i64::MAX),
-            tv_nsec: left.subsec_nanos().into(),
+        if alive && self.gather_at.is_some_and(|at| at <= now) {
+            self.gather_at = None;
+            // What cannot be read now cannot be read at the next capture, which says so.
+            self.halves.tracker.gather().ok();
+        }
+        let next = [self.prepare_at, self.gather_at].into_iter().flatten().min();
+        let timeout = next.filter(|_| alive).map(|at| {
+            let left = at.saturating_duration_since(now);
+            Timespec {
+                tv_sec: i64::try_from(left.as_secs()).unwrap_or(i64::MAX),
+                tv_nsec: left.subsec_nanos().into(),
+            }
         });
         let mut fds = vec![PollFd::from_borrowed_fd(self.queue.bell(), PollFlags::IN)];
         let events = self.halves.sandbox.events_fd();
         if alive {
             fds.push(PollFd::from_borrowed_fd(events.as_fd(), PollFlags::IN));
         }
+        let first = fds.len();
+        if alive && self.gather_at.is_none() {
+            let changes = self.halves.tracker.changes();
+            fds.extend(changes.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)));
+        }
         // EINTR is a wake-up like another: everything is looked at again.
         poll(&mut fds, timeout.as_ref()).ok();
+        if fds[first..].iter().any(|fd| !fd.revents().is_empty()) {
+            self.gather_at = Some(Instant::now() + GATHER_AFTER);
+        }
         self.queue.quiet();
     }
 

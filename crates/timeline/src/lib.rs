@@ -170,5 +170,6 @@ fn driver(spec: CreateSpec, surroundings: Surroundings, queue: Arc<Queue>) -> Re
         bytes: 0,
         unsettled: false,
         prepare_at: None,
+        gather_at: None,
     })
 }
