@@ -1,24 +1,42 @@
 //! `bench`: measures the daemon that runs (or is started) and prints what was found. The suites live in `bench`; this is
 //! parse, one call, print.
 
+use api::{Code, Problem, Version};
 use bench::files;
 use bench::rewind::{self, Sizes};
 use bench::{BenchError, Report};
 
 use crate::args::{Bench, BenchFiles, BenchRewind};
-use crate::daemon;
 use crate::error::{CliError, Result};
 use crate::output::Output;
+use crate::{build_id, client, daemon};
 
 pub(crate) fn bench(args: Bench, output: &Output) -> Result<u8> {
-    // Starts a daemon when none runs; the suites open connections of their own.
-    drop(daemon::connect()?);
+    same_build()?;
     let report = match args {
         Bench::Rewind(args) => rewind(args, output)?,
         Bench::Files(args) => files(&args, output)?,
     };
     output.value(&report, Report::text)?;
     Ok(0)
+}
+
+/// Starts a daemon when none runs; the suites open connections of their own. What another build does says nothing of
+/// this one, and would be taken for it.
+fn same_build() -> Result<()> {
+    let daemon: Version = daemon::connect_again()?.get("/v1/version")?;
+    let ours = build_id::own()?;
+    if daemon.build == ours {
+        return Ok(());
+    }
+    let (text, hint) = client::other_build(&daemon.build, &ours);
+    let hint = format!("{hint}; or let it have one of its own: DELTABOX_STATE=DIR deltabox bench ...");
+    Err(Problem::new(
+        Code::VersionMismatch,
+        format!("what would be measured is not this program: {text}"),
+    )
+    .hint(hint)
+    .into())
 }
 
 fn rewind(args: BenchRewind, output: &Output) -> Result<Report> {
@@ -55,5 +73,5 @@ fn files(args: &BenchFiles, output: &Output) -> Result<Report> {
 }
 
 fn failed(error: BenchError) -> CliError {
-    CliError::new(api::Code::Internal, error.to_string())
+    CliError::new(Code::Internal, error.to_string())
 }

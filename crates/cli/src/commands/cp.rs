@@ -13,7 +13,7 @@ use crate::output::Output;
 
 /// Copies.
 pub(crate) fn cp(args: Cp, output: &Output) -> Result<u8> {
-    let mut client = connect()?;
+    let mut client = connect(output)?;
     match (args.source, args.target) {
         (Side::Here(source), Side::Box { sandbox, path }) => into_box(&mut client, &source, &sandbox, &path)?,
         (Side::Stream, Side::Box { sandbox, path }) => {

@@ -5,6 +5,7 @@ use node::NodeError;
 
 use super::doctor;
 use crate::args::Serve;
+use crate::build_id;
 use crate::daemon;
 use crate::error::{CliError, Result};
 use crate::output::{Output, say};
@@ -41,6 +42,7 @@ fn run(place: node::config::Place, background: bool, output: &Output) -> Result<
     std::fs::create_dir_all(&config.state).map_err(|error| CliError::io(config.state.display(), &error))?;
     config.scan = doctor::scans(&doctor::features(&config.state)?);
     config.verify = verifies();
+    config.build = build_id::own()?;
     config.faults = faults();
     let ready = || {
         if background {

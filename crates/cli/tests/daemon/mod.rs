@@ -24,6 +24,11 @@ pub(crate) struct Said {
 impl Daemon {
     /// `None`, with the reason on standard error, where there is no daemon to be had.
     pub(crate) fn start() -> Option<Self> {
+        Self::start_of(Path::new(env!("CARGO_BIN_EXE_deltabox")))
+    }
+
+    /// The same of another program than the command line is.
+    pub(crate) fn start_of(serving: &Path) -> Option<Self> {
         if !rustix::process::geteuid().is_root() {
             eprintln!("skipped: the daemon must be root");
             return None;
@@ -31,18 +36,8 @@ impl Daemon {
         let number = COUNT.fetch_add(1, Ordering::Relaxed);
         let state = std::env::temp_dir().join(format!("deltabox-test-{}-{number}", std::process::id()));
         std::fs::create_dir(&state).unwrap();
-        let mut command = program(&state);
-        command
-            .args(["serve", "--background", "--with-parent"])
-            .env("DELTABOX_VERIFY", "1")
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped());
-        let mut child = command.spawn().unwrap();
-        let mut said = String::new();
-        BufReader::new(child.stdout.take().unwrap())
-            .read_line(&mut said)
-            .unwrap();
-        assert_eq!(said, "ready\n");
+        let mut child = serve(serving, &state).spawn().unwrap();
+        assert_eq!(first_line(&mut child), "ready\n");
         Some(Self { child, state })
     }
 
@@ -116,8 +111,31 @@ impl Drop for Daemon {
     }
 }
 
+/// A daemon to be, which ends with this test and says on its standard output when it listens, or why not.
+pub(crate) fn serve(program: &Path, state: &Path) -> Command {
+    let mut command = at(program, state);
+    command
+        .args(["serve", "--background", "--with-parent"])
+        .env("DELTABOX_VERIFY", "1")
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped());
+    command
+}
+
+/// What a program says first; waits for it.
+pub(crate) fn first_line(child: &mut Child) -> String {
+    let mut said = String::new();
+    let stdout = child.stdout.take().unwrap();
+    BufReader::new(stdout).read_line(&mut said).unwrap();
+    said
+}
+
 fn program(state: &Path) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_deltabox"));
+    at(Path::new(env!("CARGO_BIN_EXE_deltabox")), state)
+}
+
+fn at(program: &Path, state: &Path) -> Command {
+    let mut command = Command::new(program);
     command.env("DELTABOX_STATE", state).env_remove("DELTABOX_HOST");
     command
 }

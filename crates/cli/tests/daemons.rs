@@ -1,0 +1,93 @@
+//! Which daemon a command line talks to: one of another build, one that is just ending, one that serves.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::print_stderr,
+    clippy::missing_panics_doc,
+    dead_code,
+    reason = "a test: a failure is a panic, a skip is said"
+)]
+
+mod daemon;
+
+use std::path::PathBuf;
+
+use daemon::Daemon;
+
+/// A program that does the same and is another build: its build id is changed, or, where the linker wrote none, its end.
+struct OtherBuild {
+    path: PathBuf,
+}
+
+impl OtherBuild {
+    fn of(ours: &str, name: &str) -> Self {
+        let mut program = std::fs::read(env!("CARGO_BIN_EXE_deltabox")).unwrap();
+        let id: Vec<u8> = (0..ours.len())
+            .step_by(2)
+            .map(|at| u8::from_str_radix(&ours[at..at + 2], 16).unwrap())
+            .collect();
+        match program.windows(id.len()).position(|bytes| bytes == id) {
+            Some(at) => program[at] ^= 0xff,
+            None => program.push(0),
+        }
+        let path = std::env::temp_dir().join(format!("deltabox-{name}-{}", std::process::id()));
+        let plain = path.with_extension("bytes");
+        std::fs::write(&plain, program).unwrap();
+        // Written by a process that has ended: a file that any fork of ours may still have open for writing cannot run.
+        let mut install = std::process::Command::new("install");
+        let installed = install.args(["-m", "755"]).args([&plain, &path]).status().unwrap();
+        std::fs::remove_file(plain).unwrap();
+        assert!(installed.success());
+        Self { path }
+    }
+}
+
+impl Drop for OtherBuild {
+    fn drop(&mut self) {
+        std::fs::remove_file(&self.path).unwrap();
+    }
+}
+
+/// A daemon from before the last `cargo build` served the measurements of an afternoon, and nobody noticed.
+#[test]
+fn another_build_is_named_and_never_measured() {
+    let ours = {
+        let Some(daemon) = Daemon::start() else { return };
+        let version = daemon.json(&["version"]);
+        assert_eq!(version["build"], version["daemon"]["build"]);
+        let said = daemon.run(&["ls"]);
+        assert_eq!((said.code, said.err.as_str()), (0, ""));
+        version["build"].as_str().unwrap().to_owned()
+    };
+    let other = OtherBuild::of(&ours, "other-build");
+    let daemon = Daemon::start_of(&other.path).unwrap();
+    let theirs = daemon.json(&["version"])["daemon"]["build"]
+        .as_str()
+        .unwrap()
+        .to_owned();
+    assert_ne!(theirs, ours);
+
+    daemon.ok(&["create", "--name", "work"]);
+    // Three connections, one warning.
+    let said = daemon.feed(&["exec", "-i", "work", "--", "cat"], b"goes on");
+    let expected = format!(
+        "deltabox: warning: the daemon is build {} of version {}, this program is build {}: stop the daemon when its \
+         sandboxes may go (`deltabox version` prints its pid); any command starts this one\n",
+        &theirs[..12],
+        env!("CARGO_PKG_VERSION"),
+        &ours[..12]
+    );
+    assert_eq!((said.out.as_str(), said.err), ("goes on", expected));
+    let said = daemon.run(&["--json", "ls"]);
+    let warning: serde_json::Value = serde_json::from_str(&said.err).unwrap();
+    assert!(warning["warning"].as_str().unwrap().contains(&theirs[..12]), "{said:?}");
+    assert!(warning["hint"].is_string(), "{said:?}");
+
+    for suite in ["rewind", "files"] {
+        let said = daemon.run(&["--json", "bench", suite, "--rounds", "1"]);
+        let problem: serde_json::Value = serde_json::from_str(&said.err).unwrap();
+        assert_eq!((said.code, said.out.as_str()), (6, ""), "{said:?}");
+        assert_eq!(problem["code"], "version_mismatch");
+        assert!(problem["hint"].as_str().unwrap().contains("DELTABOX_STATE"), "{said:?}");
+    }
+}
