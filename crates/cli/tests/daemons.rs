@@ -10,9 +10,13 @@
 
 mod daemon;
 
+use std::fs::File;
 use std::path::PathBuf;
 
 use daemon::Daemon;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::{FlockOperation, flock};
+use rustix::process::Signal;
 
 /// A program that does the same and is another build: its build id is changed, or, where the linker wrote none, its end.
 struct OtherBuild {
@@ -90,4 +94,52 @@ fn another_build_is_named_and_never_measured() {
         assert_eq!(problem["code"], "version_mismatch");
         assert!(problem["hint"].as_str().unwrap().contains("DELTABOX_STATE"), "{said:?}");
     }
+}
+
+#[test]
+fn two_daemons_do_not_share_a_state() {
+    let Some(daemon) = Daemon::start() else { return };
+    let elsewhere = format!("unix://{}", daemon.state.join("other.sock").display());
+    for host in [None, Some(elsewhere)] {
+        let mut second = daemon.program();
+        second.arg("serve").envs(host.map(|host| ("DELTABOX_HOST", host)));
+        let second = second.output().unwrap();
+        let said = String::from_utf8(second.stderr).unwrap();
+        assert_eq!(second.status.code(), Some(4), "{said}");
+        assert!(said.contains("already runs"), "{said}");
+    }
+}
+
+/// `kill PID; deltabox serve` said that a daemon already runs: the old one had the lock until its last sandbox was down.
+#[test]
+fn a_daemon_that_is_ending_is_waited_for() {
+    let Some(mut daemon) = Daemon::start() else { return };
+    for signal in [Signal::TERM, Signal::KILL] {
+        for name in ["one", "two", "three"] {
+            daemon.ok(&["create", "--name", name]);
+        }
+        let (said, ended) = daemon.replace(signal);
+        assert_eq!(said, "ready\n", "{signal:?}");
+        assert_eq!(ended.success(), signal == Signal::TERM, "{ended}");
+        assert_eq!(daemon.ok(&["ls", "-q"]), "");
+    }
+}
+
+/// The same with an end that lasts: what holds the lock is this test, which does not answer on any socket.
+#[test]
+fn a_start_waits_for_the_lock() {
+    let Some(mut daemon) = Daemon::start() else { return };
+    assert!(daemon.stop(Signal::TERM).success());
+    let lock = File::open(daemon.state.join("daemon.lock")).unwrap();
+    flock(&lock, FlockOperation::LockExclusive).unwrap();
+    let mut next = daemon::serve(&daemon.state).spawn().unwrap();
+    let mut said = [PollFd::new(next.stdout.as_ref().unwrap(), PollFlags::IN)];
+    let within = Timespec {
+        tv_sec: 0,
+        tv_nsec: 500_000_000,
+    };
+    assert_eq!(poll(&mut said, Some(&within)), Ok(0), "it did not wait");
+    drop(lock);
+    assert_eq!(daemon::first_line(&mut next), "ready\n");
+    daemon.is_now(next);
 }

@@ -293,14 +293,6 @@ fn a_command_line_of_another_version_is_refused_before_anything_happens() {
 }
 
 #[test]
-fn two_daemons_do_not_share_a_state() {
-    let Some(daemon) = Daemon::start() else { return };
-    let second = daemon.run(&["serve"]);
-    assert_eq!(second.code, 4, "{second:?}");
-    assert!(second.err.contains("already runs"), "{second:?}");
-}
-
-#[test]
 fn version_completion_help() {
     let Some(daemon) = Daemon::start() else { return };
     assert!(daemon.json(&["version"])["daemon"]["pid"].is_u64());

@@ -21,6 +21,12 @@ pub enum NodeError {
         /// The directory.
         state: PathBuf,
     },
+    /// Another one has this state directory and does not listen any more.
+    #[error("the daemon before this one has not ended within {} s: {}", crate::lock::PREDECESSOR_END_MAX.as_secs(), state.display())]
+    DoesNotEnd {
+        /// The directory.
+        state: PathBuf,
+    },
     /// Another one listens there.
     #[error("a daemon already listens on {}", socket.display())]
     SocketInUse {
@@ -58,6 +64,7 @@ impl NodeError {
     pub fn hint(&self) -> &'static str {
         match self {
             Self::AlreadyRuns { .. } | Self::SocketInUse { .. } => "use it, or stop it with SIGTERM first",
+            Self::DoesNotEnd { .. } => "deltabox.log there may say what keeps it; then try again",
             Self::SocketPathTooLong { .. } => "set DELTABOX_HOST=unix:///run/... to a shorter path",
             Self::Io { error, .. } if error.kind() == std::io::ErrorKind::PermissionDenied => {
                 "the daemon must be root: sudo deltabox serve"

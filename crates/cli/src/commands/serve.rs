@@ -75,7 +75,7 @@ fn faults() -> Vec<String> {
 
 fn problem(error: NodeError) -> CliError {
     let code = match &error {
-        NodeError::AlreadyRuns { .. } | NodeError::SocketInUse { .. } => Code::Conflict,
+        NodeError::AlreadyRuns { .. } | NodeError::DoesNotEnd { .. } | NodeError::SocketInUse { .. } => Code::Conflict,
         NodeError::SocketPathTooLong { .. } => Code::BadRequest,
         NodeError::Io { error, .. } if error.kind() == std::io::ErrorKind::PermissionDenied => Code::Denied,
         NodeError::Io { .. } => Code::Internal,
