@@ -143,3 +143,31 @@ fn a_start_waits_for_the_lock() {
     assert_eq!(daemon::first_line(&mut next), "ready\n");
     daemon.is_now(next);
 }
+
+/// A name with a slip in it switched nothing off, and the check that it was to break stayed green.
+#[test]
+fn an_unknown_fault_point_is_refused() {
+    let Some(daemon) = Daemon::start() else { return };
+    for (faults, candidate) in [
+        ("skip:sigmaks", Some("skip:sigmask")),
+        ("skip:pages,skip:files.mdoe", Some("skip:files.mode")),
+        ("nothing-of-this-kind-at-all", None),
+    ] {
+        // The names are looked at before the lock, so it does not matter that a daemon runs there.
+        let mut second = daemon.program();
+        let said = second
+            .args(["--json", "serve"])
+            .env("DELTABOX_FAULTS", faults)
+            .output()
+            .unwrap();
+        let problem: serde_json::Value = serde_json::from_slice(&said.stderr).unwrap();
+        assert_eq!(
+            (said.status.code(), &problem["code"]),
+            (Some(2), &"bad_request".into()),
+            "{problem}"
+        );
+        assert_eq!(problem["candidates"][0].as_str(), candidate, "{problem}");
+        let hint = problem["hint"].as_str().unwrap();
+        assert!(hint.contains(candidate.unwrap_or("skip:files.lowerdir")), "{hint}");
+    }
+}

@@ -38,6 +38,7 @@ pub struct Node {
 /// same state directory. `ready` is called once, when the socket
 /// accepts connections.
 pub fn serve(config: Config, ready: impl FnOnce()) -> Result<(), NodeError> {
+    timeline::fault::check(&config.faults)?;
     std::fs::create_dir_all(&config.state).map_err(|error| NodeError::io("create", &config.state, error))?;
     let _lock = lock::take(&config)?;
     let runtime = tokio::runtime::Builder::new_multi_thread()

@@ -76,9 +76,14 @@ fn faults() -> Vec<String> {
 fn problem(error: NodeError) -> CliError {
     let code = match &error {
         NodeError::AlreadyRuns { .. } | NodeError::DoesNotEnd { .. } | NodeError::SocketInUse { .. } => Code::Conflict,
-        NodeError::SocketPathTooLong { .. } => Code::BadRequest,
+        NodeError::SocketPathTooLong { .. } | NodeError::UnknownFault(_) => Code::BadRequest,
         NodeError::Io { error, .. } if error.kind() == std::io::ErrorKind::PermissionDenied => Code::Denied,
         NodeError::Io { .. } => Code::Internal,
     };
-    Problem::new(code, error.to_string()).hint(error.hint()).into()
+    let near = match &error {
+        NodeError::UnknownFault(unknown) => unknown.near.clone(),
+        _ => Vec::new(),
+    };
+    let problem = Problem::new(code, error.to_string());
+    problem.hint(error.hint()).candidates(near).into()
 }
