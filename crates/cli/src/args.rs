@@ -423,9 +423,18 @@ pub(crate) struct BenchRewind {
     pub(crate) criu: Option<PathBuf>,
 }
 
-/// `bench files`.
+/// `bench files`. The defaults are what is published.
 #[derive(Debug, Group)]
 pub(crate) struct BenchFiles {
+    /// Size of the database
+    #[arg(long, default_value_t = 1024, value_parser = clap::value_parser!(u32).range(1..=16384))]
+    pub(crate) database_mb: u32,
+    /// Files that are made
+    #[arg(long, default_value_t = 5000, value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) made_files: u32,
+    /// Files that the tree has, at least, which is deleted
+    #[arg(long, default_value_t = 3500, value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) deleted_files: u32,
     /// How often
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) rounds: u32,

@@ -1,5 +1,5 @@
-//! One end-to-end test per verb: the real program, the real daemon, real boxes. Checkpoints of running programs are
-//! tested in `history.rs`.
+//! One end-to-end test per verb: the real program, the real daemon, real boxes. `cp`, `shell`, the options of `create`,
+//! and `doctor`, `demo` and `bench` have files of their own; checkpoints of running programs are `tests/workloads`.
 
 #![allow(
     clippy::unwrap_used,

@@ -65,8 +65,11 @@ fn rewind(args: BenchRewind, output: &Output) -> Result<Report> {
 
 fn files(args: &BenchFiles, output: &Output) -> Result<Report> {
     let params = files::Params {
+        socket: daemon::place()?.socket,
+        database_mb: args.database_mb,
+        made_files: args.made_files,
+        deleted_files: args.deleted_files,
         rounds: args.rounds,
-        ..files::Params::new(daemon::place()?.socket)
     };
     let progress = |case: &str, round: u32| output.note(format_args!("{case}: round {round} of {}", params.rounds));
     files::run(&params, progress).map_err(failed)
