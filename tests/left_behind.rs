@@ -53,9 +53,9 @@ type Test = fn(&Path) -> Result<(), String>;
 fn live_through(daemon: &Daemon, name: &str) -> Result<(), String> {
     daemon.json(&["create", "--name", name])?;
     // A shell that waits in itself: its children would be dead, and refused, when the rollback comes.
-    let wait = "mkfifo /srv/never; read x < /srv/never";
+    let wait = "mkfifo /srv/never; : > /srv/waits; read x < /srv/never";
     daemon.json(&["exec", "-d", name, "--", "sh", "-c", wait])?;
-    daemon.json(&["exec", name, "--", "sh", "-c", "until [ -p /srv/never ]; do :; done"])?;
+    daemon.json(&["exec", name, "--", "sh", "-c", "until [ -e /srv/waits ]; do :; done"])?;
     daemon.json(&["checkpoint", name])?;
     daemon.json(&[
         "exec",

@@ -23,19 +23,6 @@ pub struct Params {
     pub rounds: u32,
 }
 
-impl Params {
-    /// What is published.
-    pub fn new(socket: PathBuf) -> Self {
-        Self {
-            socket,
-            database_mb: 1024,
-            made_files: 5000,
-            deleted_files: 3500,
-            rounds: 5,
-        }
-    }
-}
-
 /// One case: Python texts that make the scene, change it, and say what it is.
 struct Case {
     name: &'static str,

@@ -32,6 +32,9 @@ pub const VERSION: &str = env!("CARGO_PKG_VERSION");
 /// Header in which the command line names its version, and every answer names the daemon's.
 pub const VERSION_HEADER: &str = "deltabox-version";
 
+/// Header in which every answer names the daemon's build: two of the same version can be different programs.
+pub const BUILD_HEADER: &str = "deltabox-build";
+
 /// Header that carries a request's id, in answers and in [`Problem::request_id`].
 pub const REQUEST_ID_HEADER: &str = "x-request-id";
 
@@ -49,6 +52,9 @@ pub const TAR_TYPE: &str = "application/x-tar";
 pub struct Version {
     /// The daemon's version.
     pub version: String,
+    /// Which build of that version it is; empty when the daemon is too old to say.
+    #[serde(default)]
+    pub build: String,
     /// Its process id.
     pub pid: u32,
     /// Its state directory.

@@ -36,6 +36,7 @@ pub(crate) enum Command {
     /// Join a command that runs
     Attach(AttachArgs),
     /// Copy files into or out of a sandbox
+    #[command(after_help = COPY_RULES)]
     Cp(Cp),
     /// Keep the whole state of a sandbox
     #[command(visible_alias = "commit")]
@@ -233,12 +234,28 @@ pub(crate) struct AttachArgs {
     pub(crate) exec: String,
 }
 
+/// Printed at the end of `cp --help`.
+const COPY_RULES: &str = "\
+As `docker cp` does it:
+  SOURCE is a file
+    TARGET is not there          the file under that name; an error when TARGET ends with /
+    TARGET is a file             replaced
+    TARGET is a directory        the file in it, under its own name
+  SOURCE is a directory
+    TARGET is not there          the directory under that name
+    TARGET is a file             an error
+    TARGET is a directory        the directory in it, under its own name; what is in SOURCE when SOURCE ends with /.
+
+Directories above TARGET are not made. A link that is named is followed, links below it are copied as links. What is
+there under the same names is replaced, what is there beside it stays. A tar stream is unpacked in TARGET, which is made
+when it is not there.";
+
 /// `cp`.
 #[derive(Debug, Group)]
 pub(crate) struct Cp {
     /// PATH, BOX:PATH, or - for a tar stream
     pub(crate) source: Side,
-    /// PATH, BOX:PATH, or - for a tar stream; a directory when it ends with /
+    /// PATH, BOX:PATH, or - for a tar stream
     pub(crate) target: Side,
 }
 
@@ -408,9 +425,18 @@ pub(crate) struct BenchRewind {
     pub(crate) criu: Option<PathBuf>,
 }
 
-/// `bench files`.
+/// `bench files`. The defaults are what is published.
 #[derive(Debug, Group)]
 pub(crate) struct BenchFiles {
+    /// Size of the database
+    #[arg(long, default_value_t = 1024, value_parser = clap::value_parser!(u32).range(1..=16384))]
+    pub(crate) database_mb: u32,
+    /// Files that are made
+    #[arg(long, default_value_t = 5000, value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) made_files: u32,
+    /// Files that the tree has, at least, which is deleted
+    #[arg(long, default_value_t = 3500, value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) deleted_files: u32,
     /// How often
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) rounds: u32,

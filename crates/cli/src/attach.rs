@@ -147,7 +147,7 @@ fn show(frame: Frame, exec: &str, output: &Output) -> Result<Option<u8>> {
 }
 
 fn forward_signals(base: &str, signals: &Signals, terminal: bool, hang_up: UnixStream) -> Result<()> {
-    let mut client = daemon::connect()?;
+    let mut client = daemon::connect_again()?;
     let base = base.to_owned();
     signals.on_each(move |number| {
         let sent = if number == Signal::SIGWINCH as i32 {
@@ -168,7 +168,7 @@ fn forward_signals(base: &str, signals: &Signals, terminal: bool, hang_up: UnixS
 }
 
 fn forward_input(base: &str) -> Result<()> {
-    let mut client = daemon::connect()?;
+    let mut client = daemon::connect_again()?;
     let base = base.to_owned();
     std::thread::spawn(move || {
         let mut stdin = std::io::stdin().lock();

@@ -4,11 +4,13 @@
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::net::UnixStream;
 
-use api::{Code, Problem, VERSION, VERSION_HEADER};
+use api::{BUILD_HEADER, Code, Problem, VERSION, VERSION_HEADER};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+use crate::build_id;
 use crate::error::{CliError, Result};
+use crate::output::Output;
 
 /// Longest line of an answer's head.
 const HEAD_LINE_BYTES_MAX: u64 = 64 << 10;
@@ -17,6 +19,15 @@ const HEAD_LINE_BYTES_MAX: u64 = 64 << 10;
 #[derive(Debug)]
 pub(crate) struct Client {
     reader: BufReader<UnixStream>,
+    /// What the first answer is compared with.
+    own_build: Option<OwnBuild>,
+}
+
+/// Our build, and where to say that the daemon's is another.
+#[derive(Debug)]
+struct OwnBuild {
+    build: String,
+    output: Output,
 }
 
 /// What to send.
@@ -34,6 +45,7 @@ pub(crate) enum Payload<'a> {
 struct Head {
     status: u16,
     version: Option<String>,
+    build: Option<String>,
     body: BodyKind,
 }
 
@@ -48,7 +60,15 @@ impl Client {
     pub(crate) fn new(stream: UnixStream) -> Self {
         Self {
             reader: BufReader::with_capacity(64 << 10, stream),
+            own_build: None,
         }
+    }
+
+    /// Says so once, and goes on, when the daemon is another build of our version.
+    pub(crate) fn warns_of_another_build(mut self, output: &Output) -> Self {
+        // A program that may be run but not read does not know its build, and cannot tell.
+        self.own_build = build_id::own().ok().map(|build| OwnBuild { build, output: *output });
+        self
     }
 
     /// `GET` of JSON.
@@ -163,11 +183,13 @@ impl Client {
         let mut head = Head {
             status,
             version: None,
+            build: None,
             body: BodyKind::Length(0),
         };
         loop {
             let line = self.head_line()?;
             if line.is_empty() {
+                self.compare_build(&head);
                 return Ok(head);
             }
             let (name, value) = line.split_once(':').ok_or_else(|| not_ours(&line))?;
@@ -176,8 +198,21 @@ impl Client {
                 "content-length" => head.body = BodyKind::Length(value.parse().map_err(|_| not_ours(&line))?),
                 "transfer-encoding" => head.body = BodyKind::Chunked,
                 VERSION_HEADER => head.version = Some(value.to_owned()),
+                BUILD_HEADER => head.build = Some(value.to_owned()),
                 _ => {}
             }
+        }
+    }
+
+    fn compare_build(&mut self, head: &Head) {
+        let Some(OwnBuild { build: ours, output }) = self.own_build.take() else {
+            return;
+        };
+        let theirs = head.build.as_deref().unwrap_or("unknown");
+        // Another version is an error of its own.
+        if head.version.as_deref() == Some(VERSION) && theirs != ours {
+            let (text, hint) = other_build(theirs, &ours);
+            output.warning(&text, &hint);
         }
     }
 
@@ -313,6 +348,15 @@ fn other_version(theirs: Option<&str>) -> CliError {
     let detail = format!("the daemon is version {theirs}, this program is version {VERSION}");
     let hint = "use the daemon's own deltabox, or stop the daemon (its sandboxes end with it) and try again";
     Problem::new(Code::VersionMismatch, detail).hint(hint).into()
+}
+
+/// What to say of a daemon that is another build of our version, and what to do about it.
+pub(crate) fn other_build(theirs: &str, ours: &str) -> (String, String) {
+    let (theirs, ours) = (build_id::short(theirs), build_id::short(ours));
+    let text = format!("the daemon is build {theirs} of version {VERSION}, this program is build {ours}");
+    let hint =
+        "stop the daemon when its sandboxes may go (`deltabox version` prints its pid); any command starts this one";
+    (text, hint.to_owned())
 }
 
 fn lost(error: &std::io::Error) -> CliError {

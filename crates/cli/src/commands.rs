@@ -102,6 +102,6 @@ pub(crate) fn box_and_revision(
 }
 
 /// Connects, starting a daemon when none runs.
-pub(crate) fn connect() -> Result<Client> {
-    daemon::connect()
+pub(crate) fn connect(output: &Output) -> Result<Client> {
+    daemon::connect(output)
 }

@@ -13,6 +13,7 @@ use rustix::fs::{FlockOperation, Mode, OFlags};
 
 use crate::client::Client;
 use crate::error::{CliError, Result};
+use crate::output::Output;
 
 /// What a background daemon writes to its standard output when it listens.
 pub(crate) const READY: &str = "ready";
@@ -22,8 +23,13 @@ pub(crate) fn place() -> Result<Place> {
     Place::from_environment().map_err(|error| CliError::new(Code::BadRequest, error.to_string()))
 }
 
-/// A connection to the daemon; starts one when none runs and we may.
-pub(crate) fn connect() -> Result<Client> {
+/// A connection to the daemon; starts one when none runs and we may. A daemon of another build is said to `output`.
+pub(crate) fn connect(output: &Output) -> Result<Client> {
+    connect_again().map(|client| client.warns_of_another_build(output))
+}
+
+/// The same for who has spoken with the daemon already, or looks at its build itself.
+pub(crate) fn connect_again() -> Result<Client> {
     let place = place()?;
     match UnixStream::connect(&place.socket) {
         Ok(stream) => Ok(Client::new(stream)),

@@ -17,7 +17,8 @@ Environment:
   DELTABOX_STATE  where state lies (/var/lib/deltabox)
   DELTABOX_HOST   the daemon's socket, unix:///path (/run/deltabox/deltabox.sock, or deltabox.sock in DELTABOX_STATE)
 
-With --json, answers are JSON on standard output and errors are problem JSON (code, detail, hint) on standard error.";
+With --json, answers are JSON on standard output and errors are problem JSON (code, detail, hint) on standard error;
+a daemon of another build of the same version is a warning there (warning, hint), and for `bench` an error.";
 
 /// Exit code of `run`, `exec`, `shell` and `attach` when it is not the command that failed.
 pub(crate) const OUR_FAILURE: u8 = 125;

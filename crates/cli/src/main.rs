@@ -3,6 +3,7 @@
 
 mod args;
 mod attach;
+mod build_id;
 mod client;
 mod commands;
 mod daemon;

@@ -39,6 +39,14 @@ impl Output {
         }
     }
 
+    /// Says what makes an answer worth less than it looks, on one line of standard error; with `--json` too, as JSON.
+    pub(crate) fn warning(&self, text: &str, hint: &str) {
+        if self.json {
+            return say(&format!("{}\n", serde_json::json!({ "warning": text, "hint": hint })));
+        }
+        say(&format!("deltabox: warning: {text}: {hint}\n"));
+    }
+
     /// Says why the program fails.
     pub(crate) fn error(&self, error: &CliError) {
         let Some(problem) = &error.problem else { return };

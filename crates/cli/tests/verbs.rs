@@ -1,5 +1,5 @@
-//! One end-to-end test per verb: the real program, the real daemon, real boxes. Checkpoints of running programs are
-//! tested in `history.rs`.
+//! One end-to-end test per verb: the real program, the real daemon, real boxes. `cp`, `shell`, the options of `create`,
+//! and `doctor`, `demo` and `bench` have files of their own; checkpoints of running programs are `tests/workloads`.
 
 #![allow(
     clippy::unwrap_used,
@@ -179,38 +179,6 @@ fn run_makes_a_box_for_one_command() {
 }
 
 #[test]
-fn cp_both_ways() {
-    let Some(daemon) = with_box() else { return };
-    let here = daemon.state.join("files");
-    std::fs::create_dir_all(here.join("tree/sub")).unwrap();
-    std::fs::write(here.join("tree/sub/file"), "text").unwrap();
-    std::fs::write(here.join("one"), "1").unwrap();
-    let path = |name: &str| here.join(name).to_string_lossy().into_owned();
-    daemon.ok(&["cp", &path("one"), "work:/srv/"]);
-    daemon.ok(&["cp", &path("one"), "work:/srv"]);
-    daemon.ok(&["cp", &path("one"), "work:/srv/other"]);
-    daemon.ok(&["cp", &path("tree"), "work:/srv/"]);
-    let list = daemon.ok(&[
-        "exec",
-        "-w",
-        "/srv",
-        "work",
-        "--",
-        "sh",
-        "-c",
-        "find . -type f | sort | xargs cat",
-    ]);
-    assert_eq!(list, "11text");
-    daemon.ok(&["cp", "work:/srv/tree", &path("back")]);
-    assert_eq!(std::fs::read_to_string(here.join("back/sub/file")).unwrap(), "text");
-    let tar = daemon.program().args(["cp", "work:/srv/one", "-"]).output().unwrap();
-    assert!(tar.status.success());
-    assert_eq!(daemon.feed(&["cp", "-", "work:/tmp/new/"], &tar.stdout).code, 0);
-    assert_eq!(daemon.ok(&["exec", "work", "--", "cat", "/tmp/new/one"]), "1");
-    std::fs::remove_dir_all(here).unwrap();
-}
-
-#[test]
 fn checkpoint_log_tag_diff_rollback_of_files() {
     let Some(daemon) = with_box() else { return };
     let write = |text: &str| daemon.ok(&["exec", "work", "--", "sh", "-c", &format!("echo {text} >> /srv/file")]);
@@ -290,14 +258,6 @@ fn a_command_line_of_another_version_is_refused_before_anything_happens() {
     assert!(ask("/v1/version").starts_with("HTTP/1.1 200"));
     let unknown = ask("/v2");
     assert!(unknown.starts_with("HTTP/1.1 412"), "{unknown}");
-}
-
-#[test]
-fn two_daemons_do_not_share_a_state() {
-    let Some(daemon) = Daemon::start() else { return };
-    let second = daemon.run(&["serve"]);
-    assert_eq!(second.code, 4, "{second:?}");
-    assert!(second.err.contains("already runs"), "{second:?}");
 }
 
 #[test]

@@ -1,5 +1,5 @@
-//! Named points where tests switch a kind of capture off, so that a test of it must fail. Empty in production. A name
-//! that is not in the table does nothing; the negative control that uses it then fails, since its check still says OK.
+//! Named points where tests switch a kind of capture off, so that a test of it must fail. Empty in production. The
+//! names are one list for all crates, and `timeline::fault` refuses one that none of them knows.
 
 /// Every point of this crate, without `skip:`.
 pub const POINTS: &[&str] = &[

@@ -345,7 +345,7 @@ fn await_stops(
 }
 
 /// Looks for a stop before the driver sleeps: some tens of microseconds.
-const LOOK_COUNT: u32 = 100;
+const LOOK_COUNT: u32 = 8;
 
 /// A parent in `vfork` cannot stop before its child has run an exec: such a child is let go (the next round finds it
 /// again, in its own address space).

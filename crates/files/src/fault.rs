@@ -1,5 +1,5 @@
 //! Named points where tests make one kind of restore be left out, to prove that a workload would notice.
-//! Empty in production.
+//! Empty in production. The names are one list for all crates, and `timeline::fault` refuses one that none of them knows.
 
 /// Every fault point of this crate and what it leaves out.
 pub const POINTS: &[(&str, &str)] = &[

@@ -163,8 +163,7 @@ impl Drop for Window {
 }
 
 /// Keeps freed memory in this process instead of giving it back to the kernel: pages of checkpoints come and go by the
-/// thousand, and each first touch of a fresh page costs a fault. All threads share one arena: the others grow by one
-/// system call a page (`grow_heap` in glibc's malloc/arena.c).
+/// thousand, and each first touch of a fresh page costs a fault.
 pub fn keep_freed_memory() {
     const KEEP_BYTES: i32 = 256 << 20;
     // SAFETY: mallopt only sets numbers of the allocator; it is called before other threads are started.
@@ -173,6 +172,4 @@ pub fn keep_freed_memory() {
     unsafe { libc::mallopt(libc::M_TOP_PAD, 16 << 20) };
     // SAFETY: as above.
     unsafe { libc::mallopt(libc::M_MMAP_THRESHOLD, 32 << 20) };
-    // SAFETY: as above.
-    unsafe { libc::mallopt(libc::M_ARENA_MAX, 1) };
 }

@@ -164,13 +164,26 @@ pub fn open_entry(directory: impl AsFd, name: &[u8], flags: OFlags, mode: u32) -
 
 fn open_resolved(root: impl AsFd, path: &[u8], flags: OFlags, mode: Mode, resolve: ResolveFlags) -> Result<OwnedFd> {
     let path = if path.is_empty() { b"." } else { path };
-    let flags = flags | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    openat2(root, path, flags | OFlags::NOFOLLOW | OFlags::CLOEXEC, mode, resolve)
+        .map_err(|errno| SysError::rustix("openat2", path.escape_ascii(), errno))
+}
+
+/// `openat2(2)`, asked again where it says so: anything that is renamed or mounted on the machine makes a path with `..`
+/// in it, or in a link on its way, fail with `EAGAIN` (some in a thousand calls beside a loop of renames).
+///
+/// # Errors
+/// What the kernel says, never `EAGAIN` or `EINTR`.
+pub fn openat2(
+    root: impl AsFd,
+    path: impl rustix::path::Arg + Copy,
+    flags: OFlags,
+    mode: Mode,
+    resolve: ResolveFlags,
+) -> rustix::io::Result<OwnedFd> {
     loop {
-        match rustix::fs::openat2(root.as_fd(), OsStr::from_bytes(path), flags, mode, resolve) {
-            // EAGAIN: a rename somewhere on the machine raced with the `..` check; the call asks to be repeated.
+        match rustix::fs::openat2(root.as_fd(), path, flags, mode, resolve) {
             Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => {}
-            Err(errno) => return Err(SysError::rustix("openat2", path.escape_ascii(), errno)),
-            Ok(fd) => return Ok(fd),
+            result => return result,
         }
     }
 }
@@ -178,4 +191,35 @@ fn open_resolved(root: impl AsFd, path: &[u8], flags: OFlags, mode: Mode, resolv
 /// The path under which this process can name the object of `fd` itself, for calls that take no `O_PATH` descriptor.
 pub fn self_path(fd: BorrowedFd<'_>) -> String {
     format!("/proc/self/fd/{}", fd.as_raw_fd())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use super::*;
+
+    // Copies into a box were refused now and then while other daemons renamed and mounted.
+    #[test]
+    fn renames_elsewhere_are_no_error() {
+        let top = std::env::temp_dir().join(format!("deltabox-openat-{}", std::process::id()));
+        std::fs::create_dir_all(top.join("sub")).unwrap();
+        std::fs::write(top.join("a"), b"").unwrap();
+        let root = rustix::fs::open(&top, OFlags::PATH | OFlags::DIRECTORY, Mode::empty()).unwrap();
+        let done = AtomicBool::new(false);
+        let refused = std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !done.load(Ordering::Relaxed) {
+                    std::fs::rename(top.join("a"), top.join("b")).unwrap();
+                    std::fs::rename(top.join("b"), top.join("a")).unwrap();
+                }
+            });
+            let open = || openat2(&root, "sub/..", OFlags::PATH, Mode::empty(), ResolveFlags::IN_ROOT);
+            let refused = (0..20_000).find_map(|_| open().err());
+            done.store(true, Ordering::Relaxed);
+            refused
+        });
+        std::fs::remove_dir_all(&top).unwrap();
+        assert_eq!(refused, None);
+    }
 }

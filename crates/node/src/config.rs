@@ -24,6 +24,8 @@ pub struct Config {
     pub socket: PathBuf,
     /// Which group may connect beside root.
     pub socket_group: Option<u32>,
+    /// Which build of this version the program is, said in every answer.
+    pub build: String,
     /// Find changed memory by PAGEMAP_SCAN; else by comparing.
     pub scan: bool,
     /// Compare with the checkpoint after every rollback, before anything runs.
@@ -90,6 +92,7 @@ impl Config {
             state: place.state,
             socket: place.socket,
             socket_group: group_id(&groups, SOCKET_GROUP),
+            build: String::new(),
             scan: true,
             verify: false,
             faults: Vec::new(),

@@ -1,12 +1,14 @@
 //! Where errors of this crate come together: what keeps a daemon from running, and how a failure of a box is said over
 //! HTTP. The mapping from kind to code is here and nowhere else.
 
+use std::borrow::Cow;
 use std::path::{Path, PathBuf};
 
 use api::{Code, PROBLEM_TYPE, Problem};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use sandbox::SandboxError;
+use timeline::fault::{self, UnknownPoint};
 use timeline::{Kind, TimelineError};
 
 /// No such file.
@@ -18,6 +20,12 @@ pub enum NodeError {
     /// Another one has this state directory.
     #[error("a daemon already runs on {}", state.display())]
     AlreadyRuns {
+        /// The directory.
+        state: PathBuf,
+    },
+    /// Another one has this state directory and does not listen any more.
+    #[error("the daemon before this one has not ended within {} s: {}", crate::lock::PREDECESSOR_END_MAX.as_secs(), state.display())]
+    DoesNotEnd {
         /// The directory.
         state: PathBuf,
     },
@@ -33,6 +41,9 @@ pub enum NodeError {
         /// The path.
         socket: PathBuf,
     },
+    /// A fault point that nobody knows.
+    #[error(transparent)]
+    UnknownFault(#[from] UnknownPoint),
     /// The operating system said no.
     #[error("cannot {action} {}: {error}", path.display())]
     Io {
@@ -55,15 +66,21 @@ impl NodeError {
     }
 
     /// What a person can do about it.
-    pub fn hint(&self) -> &'static str {
-        match self {
+    pub fn hint(&self) -> Cow<'static, str> {
+        let hint = match self {
             Self::AlreadyRuns { .. } | Self::SocketInUse { .. } => "use it, or stop it with SIGTERM first",
+            Self::DoesNotEnd { .. } => "deltabox.log there may say what keeps it; then try again",
             Self::SocketPathTooLong { .. } => "set DELTABOX_HOST=unix:///run/... to a shorter path",
             Self::Io { error, .. } if error.kind() == std::io::ErrorKind::PermissionDenied => {
                 "the daemon must be root: sudo deltabox serve"
             }
             Self::Io { .. } => "`deltabox doctor` says what this machine lacks",
-        }
+            Self::UnknownFault(unknown) if unknown.near.is_empty() => {
+                return format!("DELTABOX_FAULTS takes {}", fault::points().join(", ")).into();
+            }
+            Self::UnknownFault(unknown) => return format!("did you mean {}?", unknown.near.join(" or ")).into(),
+        };
+        hint.into()
     }
 }
 

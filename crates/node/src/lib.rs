@@ -8,13 +8,15 @@ pub mod error;
 pub mod events;
 pub mod handlers;
 pub mod live;
+pub mod lock;
 pub mod router;
 pub mod shutdown;
 mod stream;
 
+use std::path::Path;
 use std::sync::Arc;
 
-use rustix::fs::{FlockOperation, Gid, Mode, OFlags};
+use rustix::fs::{Gid, Mode};
 use timeline::events::Events as Log;
 use tokio::net::UnixListener;
 
@@ -32,11 +34,13 @@ pub struct Node {
     pub events: Arc<events::Events>,
 }
 
-/// Runs a daemon until it gets SIGTERM or SIGINT, then takes every box down. `ready` is called once, when the socket
+/// Runs a daemon until it gets SIGTERM or SIGINT, then takes every box down; waits for one that is just doing that in the
+/// same state directory. `ready` is called once, when the socket
 /// accepts connections.
 pub fn serve(config: Config, ready: impl FnOnce()) -> Result<(), NodeError> {
+    timeline::fault::check(&config.faults)?;
     std::fs::create_dir_all(&config.state).map_err(|error| NodeError::io("create", &config.state, error))?;
-    let _lock = lock_state(&config)?;
+    let _lock = lock::take(&config)?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .thread_name("http")
@@ -52,36 +56,13 @@ pub fn serve(config: Config, ready: impl FnOnce()) -> Result<(), NodeError> {
             error: std::io::Error::from_raw_os_error(error.errno),
         })?;
         let events = Arc::new(events::Events::new(Arc::new(log)));
-        let socket = config.socket.clone();
         let boxes = live::Boxes::open(&config, events.log())?;
         let live = live::Live::new(Arc::new(boxes), Arc::clone(&events));
         let node = Arc::new(Node { config, live, events });
         let stop = shutdown::Stop::install()?;
         ready();
-        let result = shutdown::run(listener, router::router(Arc::clone(&node)), Arc::clone(&node), stop).await;
-        let removed = std::fs::remove_file(&socket);
-        if let Err(error) = removed
-            && error.kind() != std::io::ErrorKind::NotFound
-        {
-            return Err(NodeError::io("remove", &socket, error));
-        }
-        result
+        shutdown::run(listener, router::router(Arc::clone(&node)), Arc::clone(&node), stop).await
     })
-}
-
-/// One daemon per state directory. The lock goes with the process, however it ends.
-fn lock_state(config: &Config) -> Result<rustix::fd::OwnedFd, NodeError> {
-    let path = config.state.join("daemon.lock");
-    let open = rustix::fs::open(
-        &path,
-        OFlags::CREATE | OFlags::RDWR | OFlags::CLOEXEC,
-        Mode::from_raw_mode(0o600),
-    );
-    let fd = open.map_err(|errno| NodeError::io("open", &path, errno.into()))?;
-    rustix::fs::flock(&fd, FlockOperation::NonBlockingLockExclusive).map_err(|_| NodeError::AlreadyRuns {
-        state: config.state.clone(),
-    })?;
-    Ok(fd)
 }
 
 /// Binds the socket so that at no instant anyone may connect who should not.
@@ -96,11 +77,7 @@ fn bind(config: &Config) -> Result<UnixListener, NodeError> {
     if std::os::unix::net::UnixStream::connect(socket).is_ok() {
         return Err(NodeError::SocketInUse { socket: socket.clone() });
     }
-    if let Err(error) = std::fs::remove_file(socket)
-        && error.kind() != std::io::ErrorKind::NotFound
-    {
-        return Err(NodeError::io("remove", socket, error));
-    }
+    remove(socket)?;
     let before = rustix::process::umask(Mode::from_raw_mode(0o177));
     let bound = UnixListener::bind(socket);
     rustix::process::umask(before);
@@ -111,4 +88,11 @@ fn bind(config: &Config) -> Result<UnixListener, NodeError> {
         owned.map_err(|errno| NodeError::io("give to the group deltabox", socket, errno.into()))?;
     }
     Ok(listener)
+}
+
+fn remove(socket: &Path) -> Result<(), NodeError> {
+    match std::fs::remove_file(socket) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(NodeError::io("remove", socket, error)),
+        _ => Ok(()),
+    }
 }

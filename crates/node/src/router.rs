@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use api::{Code, Problem, REQUEST_ID_HEADER, VERSION, VERSION_HEADER};
+use api::{BUILD_HEADER, Code, Problem, REQUEST_ID_HEADER, VERSION, VERSION_HEADER};
 use axum::Router;
 use axum::body::Body;
 use axum::extract::{DefaultBodyLimit, Request, State};
@@ -52,6 +52,7 @@ pub fn router(node: Arc<Node>) -> Router {
         .layer(from_fn_with_state(
             Arc::new(Surround {
                 boot: (node.config.random_bits)(),
+                build: HeaderValue::from_str(&node.config.build).expect("a build is named in hexadecimal"),
             }),
             surround,
         ))
@@ -61,6 +62,7 @@ pub fn router(node: Arc<Node>) -> Router {
 #[derive(Debug)]
 struct Surround {
     boot: u64,
+    build: HeaderValue,
 }
 
 /// Requests since the daemon started; with the boot's random bits a request's id.
@@ -84,6 +86,7 @@ async fn surround(State(surround): State<Arc<Surround>>, request: Request, next:
     }
     let headers = response.headers_mut();
     headers.insert(VERSION_HEADER, HeaderValue::from_static(VERSION));
+    headers.insert(BUILD_HEADER, surround.build.clone());
     if let Ok(value) = HeaderValue::from_str(&request_id) {
         headers.insert(REQUEST_ID_HEADER, value);
     }

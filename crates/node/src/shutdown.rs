@@ -40,23 +40,40 @@ impl Stop {
 
 /// Serves until told to stop.
 pub async fn run(listener: UnixListener, router: Router, node: Arc<Node>, mut stop: Stop) -> Result<(), NodeError> {
-    let (down, is_down) = tokio::sync::oneshot::channel();
+    let (close, closed) = tokio::sync::oneshot::channel::<()>();
     let socket = node.config.socket.clone();
-    let until = async move {
-        stop.wait().await;
-        node.live.close().await;
-        node.events.close();
-        let _ = down.send(());
-    };
     let service = router.into_make_service_with_connect_info::<Peer>();
+    let until = async move { drop(closed.await) };
     let mut server = std::pin::pin!(
         axum::serve(listener, service)
             .with_graceful_shutdown(until)
             .into_future()
     );
-    let result = tokio::select! {
-        result = &mut server => result,
-        _ = is_down => tokio::time::timeout(LAST_ANSWERS_MAX, server).await.unwrap_or(Ok(())),
+    let ended = tokio::select! {
+        // Who asks after the signal is not answered any more, however late we are.
+        biased;
+        () = stop.wait() => None,
+        result = &mut server => Some(result),
     };
-    result.map_err(|error| NodeError::io("serve on", &socket, error))
+    // From here on whoever looks for a daemon finds none and starts the next, which waits for this one's lock.
+    let removed = crate::remove(&socket);
+    let result = match ended {
+        Some(result) => result,
+        None => {
+            drop(close);
+            let mut down = std::pin::pin!(async {
+                node.live.close().await;
+                node.events.close();
+            });
+            tokio::select! {
+                result = &mut server => {
+                    down.await;
+                    result
+                }
+                () = &mut down => tokio::time::timeout(LAST_ANSWERS_MAX, server).await.unwrap_or(Ok(())),
+            }
+        }
+    };
+    result.map_err(|error| NodeError::io("serve on", &socket, error))?;
+    removed
 }

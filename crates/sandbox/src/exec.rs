@@ -6,7 +6,8 @@ use std::io::Read;
 use std::os::fd::{AsFd, OwnedFd};
 
 use linux::SysError;
-use rustix::fs::{Gid, Mode, OFlags, ResolveFlags, Uid, fchown, openat2};
+use linux::openat::openat2;
+use rustix::fs::{Gid, Mode, OFlags, ResolveFlags, Uid, fchown};
 use rustix::pipe::{PipeFlags, pipe_with};
 
 use crate::error::{SandboxError, Step as _};

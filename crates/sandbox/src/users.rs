@@ -4,7 +4,8 @@
 use std::io::Read;
 use std::os::fd::BorrowedFd;
 
-use rustix::fs::{Mode, OFlags, ResolveFlags, openat2};
+use linux::openat::openat2;
+use rustix::fs::{Mode, OFlags, ResolveFlags};
 
 use crate::error::SandboxError;
 

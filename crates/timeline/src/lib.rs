@@ -14,6 +14,7 @@ mod driver;
 pub mod error;
 pub mod events;
 pub mod execs;
+pub mod fault;
 mod halves;
 pub mod handle;
 pub mod history;

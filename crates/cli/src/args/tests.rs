@@ -147,6 +147,7 @@ fn the_lines_of_the_readme() {
         "deltabox bench rewind --heap-mb 100 --dirty-mb 4 --files 20 --file-kb 16 --processes 1 --threads 4 --rounds 200 --json",
         "deltabox bench files --json",
         "deltabox bench steady --pairs 7 --json",
+        "deltabox bench files --database-mb 1 --made-files 20 --deleted-files 20 --rounds 1",
     ] {
         parse(line);
     }

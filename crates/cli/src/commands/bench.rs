@@ -1,25 +1,43 @@
 //! `bench`: measures the daemon that runs (or is started) and prints what was found. The suites live in `bench`; this is
 //! parse, one call, print.
 
+use api::{Code, Problem, Version};
 use bench::report::Row;
 use bench::rewind::{self, Sizes};
 use bench::{BenchError, Report};
 use bench::{files, steady};
 
 use crate::args::{Bench, BenchFiles, BenchRewind, BenchSteady};
-use crate::daemon;
 use crate::error::{CliError, Result};
 use crate::output::Output;
+use crate::{build_id, client, daemon};
 
 pub(crate) fn bench(args: Bench, output: &Output) -> Result<u8> {
-    // Starts a daemon when none runs; the suites open connections of their own.
-    drop(daemon::connect()?);
+    same_build()?;
     match args {
         Bench::Rewind(args) => output.value(&rewind(args, output)?, Report::<Row>::text)?,
         Bench::Files(args) => output.value(&files(&args, output)?, Report::<Row>::text)?,
         Bench::Steady(args) => output.value(&steady(&args, output)?, Report::<steady::Row>::text)?,
     }
     Ok(0)
+}
+
+/// Starts a daemon when none runs; the suites open connections of their own. What another build does says nothing of
+/// this one, and would be taken for it.
+fn same_build() -> Result<()> {
+    let daemon: Version = daemon::connect_again()?.get("/v1/version")?;
+    let ours = build_id::own()?;
+    if daemon.build == ours {
+        return Ok(());
+    }
+    let (text, hint) = client::other_build(&daemon.build, &ours);
+    let hint = format!("{hint}; or let it have one of its own: DELTABOX_STATE=DIR deltabox bench ...");
+    Err(Problem::new(
+        Code::VersionMismatch,
+        format!("what would be measured is not this program: {text}"),
+    )
+    .hint(hint)
+    .into())
 }
 
 fn rewind(args: BenchRewind, output: &Output) -> Result<Report> {
@@ -48,8 +66,11 @@ fn rewind(args: BenchRewind, output: &Output) -> Result<Report> {
 
 fn files(args: &BenchFiles, output: &Output) -> Result<Report> {
     let params = files::Params {
+        socket: daemon::place()?.socket,
+        database_mb: args.database_mb,
+        made_files: args.made_files,
+        deleted_files: args.deleted_files,
         rounds: args.rounds,
-        ..files::Params::new(daemon::place()?.socket)
     };
     let progress = |case: &str, round: u32| output.note(format_args!("{case}: round {round} of {}", params.rounds));
     files::run(&params, progress).map_err(failed)
@@ -64,5 +85,5 @@ fn steady(args: &BenchSteady, output: &Output) -> Result<Report<steady::Row>> {
 }
 
 fn failed(error: BenchError) -> CliError {
-    CliError::new(api::Code::Internal, error.to_string())
+    CliError::new(Code::Internal, error.to_string())
 }

@@ -9,7 +9,7 @@ use crate::output::{Output, size};
 
 /// Takes one.
 pub(crate) fn checkpoint(args: Checkpoint, output: &Output) -> Result<u8> {
-    let mut client = connect()?;
+    let mut client = connect(output)?;
     let sandbox = named_or_only(&mut client, args.sandbox)?;
     let request = CheckpointRequest {
         message: args.message,

@@ -10,7 +10,7 @@ use crate::output::Output;
 
 /// Makes one and prints its id.
 pub(crate) fn create(args: &Create, output: &Output) -> Result<u8> {
-    let mut client = connect()?;
+    let mut client = connect(output)?;
     let sandbox = create_with(&mut client, args)?;
     output.value(&sandbox, |sandbox| format!("{}\n", sandbox.id))?;
     Ok(0)

@@ -10,7 +10,7 @@ use crate::output::{Output, size};
 
 /// Prints one line per difference.
 pub(crate) fn diff(args: Diff, output: &Output) -> Result<u8> {
-    let mut client = connect()?;
+    let mut client = connect(output)?;
     let given = args.sandbox.as_ref().and_then(|place| place.revision.clone());
     let (first, second) = match (given, args.from, args.to) {
         (None, from, to) => (from, to),

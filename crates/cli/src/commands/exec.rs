@@ -6,6 +6,7 @@ use super::{connect, create, named_or_only, path};
 use crate::args::{AttachArgs, Exec, Logs, Run, ShellArgs, Streams, Variable};
 use crate::attach::{self, Attached, Signals};
 use crate::client::Client;
+use crate::daemon;
 use crate::error::Result;
 use crate::output::Output;
 use crate::terminal;
@@ -15,20 +16,20 @@ const SHELL: [&str; 3] = ["/bin/sh", "-c", "command -v bash >/dev/null && exec b
 
 /// `exec`.
 pub(crate) fn exec(args: Exec, output: &Output) -> Result<u8> {
-    let client = connect()?;
+    let client = connect(output)?;
     let request = request(args.argv, &args.env, args.workdir, args.user, args.streams);
     start(client, &args.sandbox, &request, args.streams, output)
 }
 
 /// `run`.
 pub(crate) fn run(args: Run, output: &Output) -> Result<u8> {
-    let mut client = connect()?;
+    let mut client = connect(output)?;
     let sandbox = create::create_with(&mut client, &args.create)?;
     let request = request(args.argv, &[], None, None, args.streams);
     let result = start(client, &sandbox.id, &request, args.streams, output);
     if args.rm && !args.streams.detach {
         // The connection may be in the middle of an answer.
-        let removed = connect()?.delete(&path(&sandbox.id, ""));
+        let removed = daemon::connect_again()?.delete(&path(&sandbox.id, ""));
         if result.is_ok() {
             removed?;
         }
@@ -38,7 +39,7 @@ pub(crate) fn run(args: Run, output: &Output) -> Result<u8> {
 
 /// `shell`.
 pub(crate) fn shell(args: ShellArgs, output: &Output) -> Result<u8> {
-    let mut client = connect()?;
+    let mut client = connect(output)?;
     let sandbox = named_or_only(&mut client, args.sandbox)?;
     let streams = Streams {
         detach: false,
@@ -52,7 +53,7 @@ pub(crate) fn shell(args: ShellArgs, output: &Output) -> Result<u8> {
 
 /// `attach`.
 pub(crate) fn attach(args: &AttachArgs, output: &Output) -> Result<u8> {
-    let client = connect()?;
+    let client = connect(output)?;
     let signals = Signals::hold()?;
     let attached = Attached {
         sandbox: &args.sandbox,
@@ -66,7 +67,7 @@ pub(crate) fn attach(args: &AttachArgs, output: &Output) -> Result<u8> {
 
 /// `logs`.
 pub(crate) fn logs(args: &Logs, output: &Output) -> Result<u8> {
-    let client = connect()?;
+    let client = connect(output)?;
     let attached = Attached {
         sandbox: &args.sandbox,
         exec: &args.exec,

@@ -10,7 +10,7 @@ use crate::output::Output;
 
 /// Prints what the daemon knows: one line with `--json`, indented without.
 pub(crate) fn inspect(args: Inspect, output: &Output) -> Result<u8> {
-    let mut client = connect()?;
+    let mut client = connect(output)?;
     let (sandbox, at) = box_and_revision(&mut client, args.sandbox, None)?;
     let query = at.map(|at| format!("?at={}", escape(&at))).unwrap_or_default();
     let body = client.call("GET", &path(&sandbox, &format!("/inspect{query}")), Payload::Nothing)?;
@@ -26,7 +26,7 @@ pub(crate) fn inspect(args: Inspect, output: &Output) -> Result<u8> {
 
 /// Prints what happened, one line each.
 pub(crate) fn events(args: &Events, output: &Output) -> Result<u8> {
-    let mut lines = connect()?.stream(&format!("/v1/events?since={}&follow={}", args.since, args.follow))?;
+    let mut lines = connect(output)?.stream(&format!("/v1/events?since={}&follow={}", args.since, args.follow))?;
     loop {
         if output.json {
             match lines.next_line()? {

@@ -14,7 +14,7 @@ const DIGITS_MIN: usize = 6;
 
 /// Prints the tree.
 pub(crate) fn log(args: OneBox, output: &Output) -> Result<u8> {
-    let mut client = connect()?;
+    let mut client = connect(output)?;
     let sandbox = named_or_only(&mut client, args.sandbox)?;
     let log: Log = client.get(&path(&sandbox, "/checkpoints"))?;
     if log.checkpoints.is_empty() {

@@ -9,7 +9,7 @@ use crate::output::{Output, age, now_ms, size, table};
 
 /// Lists them.
 pub(crate) fn ls(args: &Ls, output: &Output) -> Result<u8> {
-    let list: SandboxList = connect()?.get("/v1/sandboxes")?;
+    let list: SandboxList = connect(output)?.get("/v1/sandboxes")?;
     if args.quiet && !output.json {
         let ids: String = list
             .sandboxes
@@ -58,7 +58,7 @@ fn text(list: &SandboxList) -> String {
 
 /// Ends several; what fails does not keep the others.
 pub(crate) fn rm(args: &Rm, output: &Output) -> Result<u8> {
-    let mut client = connect()?;
+    let mut client = connect(output)?;
     let mut failed: Option<CliError> = None;
     for sandbox in &args.sandboxes {
         match client.delete(&path(sandbox, "")) {

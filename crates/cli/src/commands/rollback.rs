@@ -9,7 +9,7 @@ use crate::output::Output;
 
 /// Goes back.
 pub(crate) fn rollback(args: Rollback, output: &Output) -> Result<u8> {
-    let mut client = connect()?;
+    let mut client = connect(output)?;
     let (sandbox, to) = box_and_revision(&mut client, args.sandbox, args.revision)?;
     let request = RollbackRequest {
         to,

@@ -5,6 +5,7 @@ use node::NodeError;
 
 use super::doctor;
 use crate::args::Serve;
+use crate::build_id;
 use crate::daemon;
 use crate::error::{CliError, Result};
 use crate::output::{Output, say};
@@ -41,6 +42,7 @@ fn run(place: node::config::Place, background: bool, output: &Output) -> Result<
     std::fs::create_dir_all(&config.state).map_err(|error| CliError::io(config.state.display(), &error))?;
     config.scan = doctor::scans(&doctor::features(&config.state)?);
     config.verify = verifies();
+    config.build = build_id::own()?;
     config.faults = faults();
     let ready = || {
         if background {
@@ -73,10 +75,15 @@ fn faults() -> Vec<String> {
 
 fn problem(error: NodeError) -> CliError {
     let code = match &error {
-        NodeError::AlreadyRuns { .. } | NodeError::SocketInUse { .. } => Code::Conflict,
-        NodeError::SocketPathTooLong { .. } => Code::BadRequest,
+        NodeError::AlreadyRuns { .. } | NodeError::DoesNotEnd { .. } | NodeError::SocketInUse { .. } => Code::Conflict,
+        NodeError::SocketPathTooLong { .. } | NodeError::UnknownFault(_) => Code::BadRequest,
         NodeError::Io { error, .. } if error.kind() == std::io::ErrorKind::PermissionDenied => Code::Denied,
         NodeError::Io { .. } => Code::Internal,
     };
-    Problem::new(code, error.to_string()).hint(error.hint()).into()
+    let near = match &error {
+        NodeError::UnknownFault(unknown) => unknown.near.clone(),
+        _ => Vec::new(),
+    };
+    let problem = Problem::new(code, error.to_string());
+    problem.hint(error.hint()).candidates(near).into()
 }

@@ -10,7 +10,7 @@ use crate::output::Output;
 
 /// Names, or takes a name away.
 pub(crate) fn tag(args: Tag, output: &Output) -> Result<u8> {
-    let mut client = connect()?;
+    let mut client = connect(output)?;
     let (sandbox, at) = box_and_revision(&mut client, Some(args.sandbox), args.revision)?;
     if args.delete {
         client.delete(&path(&sandbox, &format!("/tags/{}", escape(&args.name))))?;

@@ -3,6 +3,7 @@
 use api::Version;
 use serde::Serialize;
 
+use crate::build_id::{self, short};
 use crate::daemon;
 use crate::error::Result;
 use crate::output::Output;
@@ -10,6 +11,7 @@ use crate::output::Output;
 #[derive(Debug, Serialize)]
 struct Both {
     client: &'static str,
+    build: String,
     daemon: Option<Version>,
 }
 
@@ -23,16 +25,28 @@ pub(crate) fn version(output: &Output) -> Result<u8> {
     output.value(
         &Both {
             client: api::VERSION,
+            build: build_id::own()?,
             daemon,
         },
         |both| match &both.daemon {
             Some(daemon) => {
                 format!(
-                    "deltabox {}\ndaemon   {} (pid {}, state {})\n",
-                    both.client, daemon.version, daemon.pid, daemon.state
+                    "deltabox {} (build {})\ndaemon   {} (build {}, pid {}, state {})\n",
+                    both.client,
+                    short(&both.build),
+                    daemon.version,
+                    short(&daemon.build),
+                    daemon.pid,
+                    daemon.state
                 )
             }
-            None => format!("deltabox {}\ndaemon   does not run\n", both.client),
+            None => {
+                format!(
+                    "deltabox {} (build {})\ndaemon   does not run\n",
+                    both.client,
+                    short(&both.build)
+                )
+            }
         },
     )?;
     Ok(0)

@@ -153,7 +153,7 @@ pub(super) fn open_inside(process: &LiveProcess, path: &[u8], flags: OFlags) -> 
     let root = process.dir.file_as("root", OFlags::PATH | OFlags::DIRECTORY)?;
     let relative = path.strip_prefix(b"/").unwrap_or(path);
     let relative = if relative.is_empty() { b"." } else { relative };
-    rustix::fs::openat2(&root, relative, flags, Mode::empty(), rustix::fs::ResolveFlags::IN_ROOT)
+    linux::openat::openat2(&root, relative, flags, Mode::empty(), rustix::fs::ResolveFlags::IN_ROOT)
         .map_err(|e| SysError::rustix("openat2", String::from_utf8_lossy(path), e).into())
 }
 

@@ -14,6 +14,7 @@ use crate::stream;
 pub async fn version(State(node): Shared) -> Reply<Version> {
     Reply(Version {
         version: api::VERSION.to_owned(),
+        build: node.config.build.clone(),
         pid: std::process::id(),
         state: node.config.state.display().to_string(),
     })

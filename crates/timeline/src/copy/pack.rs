@@ -8,7 +8,8 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{Dir, FileType, Mode, OFlags, ResolveFlags, Stat, fstat, openat2, readlinkat};
+use linux::openat::openat2;
+use rustix::fs::{Dir, FileType, Mode, OFlags, ResolveFlags, Stat, fstat, readlinkat};
 
 use super::{COPY_MAX_BYTES, Ids, refused, relative, resolve, too_large, unreadable};
 use crate::error::TimelineError;
