@@ -12,7 +12,7 @@ use crate::daemon::Daemon;
 use crate::modes::{self, Done, Mode};
 
 /// Tests at a time: most wait, few compute.
-const THREADS: usize = 4;
+const THREADS: usize = 16;
 
 /// The daemons of a run, by fault points.
 #[derive(Debug)]

@@ -35,6 +35,7 @@ pub const POINTS: &[&str] = &[
     "umask",
     "rlimits",
     "shared_memory",
+    "seals",
     "ghosts",
     "terminal",
 ];

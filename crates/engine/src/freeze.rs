@@ -230,32 +230,64 @@ fn stop_into(
     stopped: &mut Stopped,
 ) -> Result<(), EngineError> {
     let mut left: BTreeSet<i32> = BTreeSet::new();
-    loop {
+    for _ in 0..ROUNDS_MAX {
         let tids = list(membership)?;
         forget_missing(live, &tids);
         let mut waiting = BTreeSet::new();
-        for tid in tids.iter().copied().filter(|tid| !stopped.contains_key(tid)) {
-            if left.contains(&tid) {
-                continue;
-            }
-            let Some(host_pid) = meet(live, tid)? else { continue };
-            if leave(live, host_pid, tid) {
-                left.insert(tid);
-                continue;
-            }
-            note_wait(live, host_pid, tid, clock.as_mut());
-            if seize(live, tid)? {
-                waiting.insert(tid);
-            }
-        }
-        if waiting.is_empty() {
+        let new = tids.into_iter().filter(|tid| !stopped.contains_key(tid));
+        let result = seize_all(new, live, clock, leave, &mut left, &mut waiting);
+        if result.is_ok() && waiting.is_empty() {
             return Ok(());
         }
-        if let Err(error) = await_stops(config, live, &mut waiting, stopped) {
+        let result = result.and_then(|()| await_stops(config, live, &mut waiting, stopped));
+        if let Err(error) = result {
             release_late(&waiting, stopped);
             return Err(error);
         }
     }
+    let newest = stopped.values().max_by_key(|thread| thread.pid);
+    let (pid, host_pid) = newest.map_or((0, 0), |thread| (thread.pid, thread.host_pid));
+    Err(EngineError::Busy {
+        pid,
+        comm: name_of(host_pid),
+        why: "it starts processes faster than they can be stopped".to_owned(),
+    })
+}
+
+/// Asks every task to stop for which `leave` is false; those that will are `waiting`, even after an error.
+fn seize_all(
+    tids: impl Iterator<Item = i32>,
+    live: &mut Live,
+    clock: &mut Option<SchedClock>,
+    leave: &mut impl FnMut(&Live, i32, i32) -> bool,
+    left: &mut BTreeSet<i32>,
+    waiting: &mut BTreeSet<i32>,
+) -> Result<(), EngineError> {
+    for tid in tids {
+        if left.contains(&tid) {
+            continue;
+        }
+        let Some(host_pid) = meet(live, tid)? else { continue };
+        if leave(live, host_pid, tid) {
+            left.insert(tid);
+            continue;
+        }
+        note_wait(live, host_pid, tid, clock.as_mut());
+        if seize(live, tid)? {
+            waiting.insert(tid);
+        }
+    }
+    Ok(())
+}
+
+/// How often the list of tasks is read again while new ones appear.
+const ROUNDS_MAX: u32 = 1000;
+
+fn name_of(host_pid: i32) -> String {
+    let mut text = Vec::new();
+    let read = procfs::TaskDir::process(host_pid).and_then(|dir| dir.read("status", &mut text));
+    let name = read.ok().and_then(|()| procfs::field(&text, "Name"));
+    name.unwrap_or("?").to_owned()
 }
 
 /// Seizes and interrupts; `false` where it is gone.

@@ -8,8 +8,9 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use image::memory::{AddressSpace, Backing};
-use image::process::{Process, Processes};
+use image::process::{Process, Processes, SharedMemory};
 use image::thread::Thread;
+use rustix::fs::SealFlags;
 
 use crate::error::EngineError;
 use crate::unsupported::{Subject, refuse};
@@ -72,6 +73,11 @@ pub(crate) type Dirty<'a> = &'a dyn Fn(u32) -> &'a [u64];
 /// `Lost` where a process of the target is gone or another program, `Unsupported` where it crossed a line that cannot
 /// be crossed back.
 pub(crate) fn plan<'a>(now: &'a Processes, target: &Processes, dirty: Dirty<'a>) -> Result<Plan, EngineError> {
+    for wanted in &target.shared {
+        if let Some(present) = now.shared.iter().find(|present| present.inode == wanted.inode) {
+            refuse_sealed(present, wanted)?;
+        }
+    }
     let mut patch = Vec::with_capacity(target.processes.len());
     for (pid, wanted) in &target.processes {
         let lost = |why| EngineError::Lost {
@@ -180,6 +186,26 @@ pub(crate) fn stops_a_child(plan: &Plan, pid: u32, target: &Processes) -> bool {
 fn missing_in<'a>(these: &'a [Arc<Thread>], others: &[Arc<Thread>]) -> impl Iterator<Item = &'a Arc<Thread>> {
     let known: BTreeSet<u32> = others.iter().map(|t| t.tid).collect();
     these.iter().filter(move |t| !known.contains(&t.tid))
+}
+
+/// A seal cannot be broken, not even by us: neither may there be new ones, nor may old ones forbid what must be put back.
+fn refuse_sealed(present: &SharedMemory, wanted: &SharedMemory) -> Result<(), EngineError> {
+    let refused = |why| {
+        let name = String::from_utf8_lossy(&wanted.name).into_owned();
+        Err(EngineError::Unsupported(format!("{name}: {why} since the checkpoint")))
+    };
+    if present.seals != wanted.seals {
+        return refused("was sealed");
+    }
+    let (size, sized) = (present.content.size, wanted.content.size);
+    let is_sealed = |seals: SealFlags| wanted.seals & seals.bits() != 0;
+    if (size < sized && is_sealed(SealFlags::GROW)) || (size > sized && is_sealed(SealFlags::SHRINK)) {
+        return refused("changed its size under a seal");
+    }
+    if is_sealed(SealFlags::WRITE | SealFlags::FUTURE_WRITE) && !present.content.same(&wanted.content) {
+        return refused("was written under a seal");
+    }
+    Ok(())
 }
 
 fn refuse_irreversible(now: &Process, wanted: &Process) -> Result<(), EngineError> {

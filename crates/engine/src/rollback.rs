@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
+use std::os::fd::AsFd;
 use std::sync::Arc;
 
 use image::process::Processes;
@@ -178,6 +179,15 @@ impl Frozen<'_> {
             cache: &mut self.engine.cache,
             shared: &shared,
         })?;
+        if !self.engine.faults.skips("seals") {
+            for (index, wanted) in (0..).zip(&target.shared) {
+                // Only now: what is sealed cannot be filled or mapped.
+                let file = shared[&index].as_fd();
+                if linux::memfd::seals(file) != wanted.seals {
+                    linux::memfd::seal(file, wanted.seals)?;
+                }
+            }
+        }
         self.phase(Stage::Descriptors.name());
         if !self.engine.faults.skips("stops") {
             for step in &plan.patch {
@@ -286,13 +296,7 @@ impl Frozen<'_> {
                     File::from(linux::memfd::create(&name, wanted.content.size)?)
                 }
             };
-            let same = present.is_some_and(|p| {
-                let mut same = p.content.size == wanted.content.size;
-                p.content
-                    .pages
-                    .differences(&wanted.content.pages, |_, a, b| same &= a.bytes() == b.bytes());
-                same
-            });
+            let same = present.is_some_and(|present| present.content.same(&wanted.content));
             // A look without bytes still captured the object afresh, so `now` is what is there.
             if !same && !self.engine.faults.skips("shared_memory") {
                 self.engine.cache.restore(&file, &wanted.content)?;

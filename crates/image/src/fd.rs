@@ -179,3 +179,13 @@ pub struct Content {
     /// Pages that are not holes, by page number.
     pub pages: Arc<crate::memory::PageIndex>,
 }
+
+impl Content {
+    /// True where size and bytes are the same, holes included.
+    pub fn same(&self, other: &Self) -> bool {
+        let mut same = self.size == other.size;
+        self.pages
+            .differences(&other.pages, |_, a, b| same &= a.bytes() == b.bytes());
+        same
+    }
+}

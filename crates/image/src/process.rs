@@ -70,8 +70,25 @@ pub struct SharedMemory {
     pub inode: Inode,
     /// Name as `/proc` shows it.
     pub name: Vec<u8>,
+    /// What may never be done to it any more (`F_SEAL_…`).
+    pub seals: u32,
     /// Bytes.
     pub content: Content,
+}
+
+/// A file that is open and has no name any more.
+#[derive(Debug, Clone)]
+pub struct Ghost {
+    /// Identity.
+    pub inode: Inode,
+    /// Bytes.
+    pub content: Content,
+    /// Permissions, as `chmod(2)` takes them.
+    pub mode: u32,
+    /// User and group, as the host numbers them.
+    pub owner: (u32, u32),
+    /// When its bytes changed last: seconds and nanoseconds.
+    pub modified: (i64, i64),
 }
 
 /// All processes of a box.
@@ -90,5 +107,5 @@ pub struct Processes {
     /// Shared memory.
     pub shared: Vec<SharedMemory>,
     /// Files without a name.
-    pub ghosts: Vec<(Inode, Content)>,
+    pub ghosts: Vec<Ghost>,
 }

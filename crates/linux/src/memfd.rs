@@ -34,6 +34,20 @@ pub fn seal_read_only_for_others(fd: BorrowedFd<'_>) -> Result<()> {
     .map_err(|e| SysError::rustix("F_ADD_SEALS", "memfd", e))
 }
 
+/// The seals of a memory file; what cannot be sealed has none.
+pub fn seals(fd: BorrowedFd<'_>) -> u32 {
+    rustix::fs::fcntl_get_seals(fd).map_or(0, |seals| seals.bits())
+}
+
+/// Seals a memory file.
+///
+/// # Errors
+/// `EPERM` where sealing was sealed, `EBUSY` where it is mapped writable and shall not be written.
+pub fn seal(fd: BorrowedFd<'_>, seals: u32) -> Result<()> {
+    rustix::fs::fcntl_add_seals(fd, SealFlags::from_bits_retain(seals))
+        .map_err(|e| SysError::rustix("F_ADD_SEALS", "memfd", e))
+}
+
 /// Our shared mapping of a memory file. Unmapped on drop.
 #[derive(Debug)]
 pub struct Window {

@@ -489,9 +489,10 @@ fn state(
     match &wanted.kind {
         Kind::File { offset, ghost, .. } => {
             if let Some(ghost) = ghost.filter(|_| !faults.skips("ghosts")) {
-                let file = descriptor::reopen(fd.as_fd(), OFlags::RDWR | OFlags::CLOEXEC)?;
-                let content = &scene.target.ghosts[ghost as usize].1;
-                scene.cache.restore(&File::from(file), content)?;
+                let file = File::from(descriptor::reopen(fd.as_fd(), OFlags::RDWR | OFlags::CLOEXEC)?);
+                let ghost = &scene.target.ghosts[ghost as usize];
+                scene.cache.restore(&file, &ghost.content)?;
+                super::nameless::put_attributes(&file, ghost)?;
             }
             seek(faults, fd, *offset)
         }

@@ -5,12 +5,13 @@
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::ffi::OsStr;
+use std::fs::File;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 
-use image::process::Process;
+use image::process::{Ghost, Process};
 use linux::SysError;
-use rustix::fs::{AtFlags, Mode, OFlags, Timespec, Timestamps};
+use rustix::fs::{AtFlags, Gid, Mode, OFlags, Timespec, Timestamps, Uid};
 use rustix::io::Errno;
 
 use super::fds::{open_flags, open_inside};
@@ -52,6 +53,27 @@ fn new_file(process: &LiveProcess, directory: &[u8]) -> Result<OwnedFd, EngineEr
     let _acting = linux::owner::act_as(owner.st_uid, owner.st_gid)?;
     rustix::fs::openat(&directory, ".", flags, Mode::RUSR | Mode::WUSR)
         .map_err(|e| SysError::rustix("open O_TMPFILE", "a directory", e).into())
+}
+
+/// Gives a file the owner, permissions and time that it had; last of all, since a write changes the time.
+pub(super) fn put_attributes(file: &File, wanted: &Ghost) -> Result<(), EngineError> {
+    let failed = |call| move |errno| EngineError::from(SysError::rustix(call, "a file without a name", errno));
+    let present = rustix::fs::fstat(file).map_err(failed("fstat"))?;
+    if (present.st_uid, present.st_gid) != wanted.owner {
+        let (user, group) = wanted.owner;
+        rustix::fs::fchown(file, Some(Uid::from_raw(user)), Some(Gid::from_raw(group))).map_err(failed("fchown"))?;
+    }
+    // A change of owner takes bits away.
+    rustix::fs::fchmod(file, Mode::from_raw_mode(wanted.mode)).map_err(failed("fchmod"))?;
+    let (tv_sec, tv_nsec) = wanted.modified;
+    let times = Timestamps {
+        last_access: Timespec {
+            tv_sec: 0,
+            tv_nsec: rustix::fs::UTIME_OMIT,
+        },
+        last_modification: Timespec { tv_sec, tv_nsec },
+    };
+    rustix::fs::futimens(file, &times).map_err(failed("futimens"))
 }
 
 /// The directory while it has a name.

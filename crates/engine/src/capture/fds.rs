@@ -3,9 +3,12 @@
 
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::MetadataExt;
 
 use image::fd::{Inode, Kind, Object, ObjectIndex, Pipe, Slot, Socket, Terminal, Watch};
+use image::process::Ghost;
 use image::timer::Armed;
+use linux::SysError;
 use linux::procfs::{self, TaskDir};
 use linux::ptrace;
 use linux::unix_diag::{self, UnixDiag, UnixSocket};
@@ -173,7 +176,7 @@ pub(crate) struct Objects {
     socket_numbers: Vec<u64>,
     pub(crate) terminals: Vec<Terminal>,
     terminal_devices: Vec<u64>,
-    pub(crate) ghosts: Vec<(Inode, image::fd::Content)>,
+    pub(crate) ghosts: Vec<Ghost>,
     pub(crate) shared: Vec<image::process::SharedMemory>,
 }
 
@@ -311,12 +314,21 @@ impl Objects {
         let ghost = if deleted && !at.faults.skips("ghosts") {
             let file = at.process.dir.file(&format!("fd/{}", slot.number), false)?;
             let (inode, content) = at.cache.capture(&file, &[])?;
+            let metadata = file
+                .metadata()
+                .map_err(|e| SysError::io("fstat", "a file without a name", &e))?;
             let at = self
                 .ghosts
                 .iter()
-                .position(|(known, _)| *known == inode)
+                .position(|known| known.inode == inode)
                 .unwrap_or_else(|| {
-                    self.ghosts.push((inode, content));
+                    self.ghosts.push(Ghost {
+                        inode,
+                        content,
+                        mode: metadata.mode() & 0o7777,
+                        owner: (metadata.uid(), metadata.gid()),
+                        modified: (metadata.mtime(), metadata.mtime_nsec()),
+                    });
                     self.ghosts.len() - 1
                 });
             Some(u32::try_from(at).expect("fewer than 4 billion"))
@@ -351,6 +363,7 @@ impl Objects {
         self.shared.push(image::process::SharedMemory {
             inode,
             name: name.to_vec(),
+            seals: linux::memfd::seals(file.as_fd()),
             content,
         });
         Ok(u32::try_from(self.shared.len() - 1).expect("fewer than 4 billion"))

@@ -264,3 +264,39 @@ sys.stdin.read()
     tell(&live, exec, "c");
     read_until(&mut follower, "c 3\n");
 }
+
+// Those that had been asked to stop when the refusal came stood still for ever.
+#[test]
+fn a_box_in_which_something_is_traced_is_refused_and_goes_on() {
+    const TRACER: &str = "
+import ctypes, os, signal, sys
+libc = ctypes.CDLL(None, use_errno=True)
+child = os.fork()
+if child == 0:
+    libc.ptrace(0, 0, 0, 0)
+    os.kill(os.getpid(), signal.SIGSTOP)
+    os._exit(0)
+os.waitpid(child, 0)
+print('traced', flush=True)
+sys.stdin.read()
+";
+    let live = Live::new(1 << 30);
+    if live.sh("command -v python3").contains("[127]") {
+        println!("skipped: the box has no python3");
+        return;
+    }
+    let (exec, mut follower) = counter(&live);
+    let Ok(Outcome::Started { exec: other, .. }) = live.ask(Command::Exec(command(&["python3", "-c", TRACER]))) else {
+        panic!("it starts")
+    };
+    let mut its = live.handle.follow(other, 0).unwrap();
+    read_until(&mut its, "traced\n");
+    let checkpoint = Command::Checkpoint {
+        message: None,
+        tag: None,
+    };
+    let error = live.ask(checkpoint).unwrap_err();
+    assert!(error.to_string().contains("traced by another program"), "{error}");
+    tell(&live, exec, "a");
+    read_until(&mut follower, "a 1\n");
+}
