@@ -2,7 +2,6 @@
 //! while it runs, boxes that come and go cost it no descriptor.
 #![forbid(unsafe_code)]
 
-use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -50,8 +49,11 @@ fn say(line: &str) {
 
 type Test = fn(&Path) -> Result<(), String>;
 
-fn live_through(daemon: &Daemon, name: &str) -> Result<(), String> {
-    daemon.json(&["create", "--name", name])?;
+/// The id of the box that did.
+fn live_through(daemon: &Daemon, name: &str) -> Result<String, String> {
+    let made = daemon.json(&["create", "--name", name])?;
+    // As its control groups and its host are called.
+    let id = made["id"].as_str().ok_or("a box without an id")?.replace('_', "-");
     // A shell that waits in itself: its children would be dead, and refused, when the rollback comes.
     let wait = "mkfifo /srv/never; : > /srv/waits; read x < /srv/never";
     daemon.json(&["exec", "-d", name, "--", "sh", "-c", wait])?;
@@ -66,32 +68,32 @@ fn live_through(daemon: &Daemon, name: &str) -> Result<(), String> {
         "echo text > /srv/file; rm -rf /usr/include/linux",
     ])?;
     daemon.json(&["rollback", name])?;
-    Ok(())
+    if groups(std::slice::from_ref(&id)).is_empty() {
+        return Err(format!("{id} has no control group that could be left"));
+    }
+    Ok(id)
 }
 
 fn after_boxes_were_removed(program: &Path) -> Result<(), String> {
-    let before = groups();
     let daemon = Daemon::start(program, &[])?;
+    let mut ids = Vec::new();
     for name in ["one", "two"] {
-        live_through(&daemon, name)?;
+        ids.push(live_through(&daemon, name)?);
         daemon.json(&["rm", name])?;
     }
-    nothing_of(daemon, &before)
+    nothing_of(daemon, &ids)
 }
 
 fn after_a_stop_with_boxes_running(program: &Path) -> Result<(), String> {
-    let before = groups();
     let daemon = Daemon::start(program, &[])?;
-    for name in ["one", "two"] {
-        live_through(&daemon, name)?;
-    }
-    nothing_of(daemon, &before)
+    let ids = ["one", "two"].map(|name| live_through(&daemon, name));
+    nothing_of(daemon, &ids.into_iter().collect::<Result<Vec<_>, _>>()?)
 }
 
-fn nothing_of(daemon: Daemon, groups_before: &BTreeSet<PathBuf>) -> Result<(), String> {
+fn nothing_of(daemon: Daemon, ids: &[String]) -> Result<(), String> {
     let state = daemon.state().to_owned();
     daemon.stop()?;
-    let left: Vec<_> = groups().difference(groups_before).cloned().collect();
+    let left = groups(ids);
     if !left.is_empty() {
         return Err(format!("control groups are left: {left:?}"));
     }
@@ -121,18 +123,18 @@ fn boxes_cost_the_daemon_no_descriptor(program: &Path) -> Result<(), String> {
     daemon.stop()
 }
 
-/// Control groups of boxes, all hierarchies. Other daemons may run beside: only names with `deltabox` count, and only the
-/// difference of before and after.
-fn groups() -> BTreeSet<PathBuf> {
-    let mut found = BTreeSet::new();
+/// Control groups of these boxes, in all hierarchies.
+fn groups(ids: &[String]) -> Vec<PathBuf> {
+    let mut found = Vec::new();
     let mut waiting = vec![PathBuf::from("/sys/fs/cgroup")];
     while let Some(directory) = waiting.pop() {
         for entry in std::fs::read_dir(&directory).into_iter().flatten().flatten() {
             if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
-                waiting.push(entry.path());
-                if entry.path().to_string_lossy().contains("deltabox") {
-                    found.insert(entry.path());
+                let name = entry.file_name().to_string_lossy().into_owned();
+                if ids.iter().any(|id| name.contains(id)) {
+                    found.push(entry.path());
                 }
+                waiting.push(entry.path());
             }
         }
     }
