@@ -133,9 +133,11 @@ impl Measured<'_> {
         Ok(())
     }
 
-    /// Only the first process works, and makes all the changes.
+    /// Only the first process works, and makes all the changes. The others have been idle since the checkpoint before:
+    /// they hashed their memory in the round that went before.
     fn idle(&mut self, agent: &mut BoxedProgram) -> Result<(), BenchError> {
-        let note = "all but one process are idle";
+        let note = "all but one process are idle since the checkpoint before";
+        agent.measure(Operation::Checkpoint)?;
         agent.ask(&format!("dirty_first {}", self.seed(5)))?;
         let checkpoint = agent.measure(Operation::Checkpoint)?;
         let before = agent.ask("hash_first")?;

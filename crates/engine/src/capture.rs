@@ -142,32 +142,78 @@ pub(crate) struct Scene<'a> {
     pub(crate) laps: &'a mut crate::Laps,
 }
 
-/// Observes one process; `outside` is what can be seen of it from outside, where somebody looks already. `None`: it was left asleep, but something was done to it from outside (a signal): stop it
-/// and look again.
-pub(crate) fn observe(
+/// An observation that was begun.
+pub(crate) enum Begun {
+    /// Of a process that was left asleep.
+    Asleep(Promise<Result<Outside, EngineError>>),
+    /// Of one whose threads answer by now.
+    Stands(Box<Standing>),
+}
+
+/// What goes on in a process that stands still.
+pub(crate) struct Standing {
+    known: Layout,
+    regions: memory::Regions,
+    found: Found,
+    copies: Copies,
+    batch: Batch,
+    round: Round,
+    outside: Promise<Result<Outside, EngineError>>,
+}
+
+/// Begins to observe one process; `outside` is what can be seen of it from outside, where somebody looks already. Until
+/// [`finish`] or [`abandon`], its threads may be running our code.
+pub(crate) fn begin(
     process: &mut LiveProcess,
     outside: Option<Promise<Result<Outside, EngineError>>>,
     scene: &mut Scene<'_>,
-) -> Result<Option<Observed>, EngineError> {
+) -> Result<Begun, EngineError> {
     let stands_still = process.threads.keys().any(|tid| scene.stopped.contains_key(tid));
     if !stands_still {
         let outside = outside.expect("whoever sleeps is looked at from outside");
-        return observe_asleep(process, outside, scene);
+        return Ok(Begun::Asleep(outside));
     }
     settle_in(process, scene.stopped, scene.manner)?;
     scene.laps.lap("settle in");
+    let space = process.space.take().expect("settled in");
+    let result = begin_standing(process, &space, outside, scene);
+    process.space = Some(space);
+    Ok(Begun::Stands(Box::new(result?)))
+}
+
+/// The observation. `None`: the process was left asleep, but something was done to it from outside (a signal): stop it
+/// and look again.
+pub(crate) fn finish(
+    process: &mut LiveProcess,
+    begun: Begun,
+    scene: &mut Scene<'_>,
+) -> Result<Option<Observed>, EngineError> {
+    let standing = match begun {
+        Begun::Asleep(outside) => return observe_asleep(process, outside, scene),
+        Begun::Stands(standing) => *standing,
+    };
     let mut space = process.space.take().expect("settled in");
-    let result = observe_stopped(process, &mut space, outside, scene);
+    let result = finish_standing(process, &mut space, standing, scene);
     process.space = Some(space);
     result.map(Some)
 }
 
-fn observe_stopped(
-    process: &mut LiveProcess,
-    space: &mut Space,
+/// Waits until nothing runs any more of an observation that nobody wants.
+pub(crate) fn abandon(process: &LiveProcess, begun: Begun, stopped: &Stopped) {
+    if let (Begun::Stands(standing), Some(space)) = (begun, &process.space) {
+        let (round, annex) = (&standing.round, &space.annex);
+        // What does not end is dying, and is waited for when it is let go.
+        drop(remote::end_all(annex, stopped, &round.others));
+        drop(remote::end(annex, &stopped[&round.leader], round.lane));
+    }
+}
+
+fn begin_standing(
+    process: &LiveProcess,
+    space: &Space,
     mut outside: Option<Promise<Result<Outside, EngineError>>>,
     scene: &mut Scene<'_>,
-) -> Result<Observed, EngineError> {
+) -> Result<Standing, EngineError> {
     let manner = scene.manner;
     let known = match &space.layout {
         Some(layout) => layout.clone(),
@@ -196,7 +242,7 @@ fn observe_stopped(
     let outside = outside.expect("given in both cases");
     scene.laps.lap("scan");
     let keeps_bytes = manner.bytes && !manner.faults.skips("pages");
-    let mut found = memory::find(&known.mappings, &regions);
+    let found = memory::find(&known.mappings, &regions);
     let copies = if keeps_bytes {
         plan_copies(&found, &known.mappings)
     } else {
@@ -206,6 +252,34 @@ fn observe_stopped(
     let mut batch = Batch::new(&space.annex);
     let round = Round::start(process, space, &mut batch, &copies, scene)?;
     scene.laps.lap("start");
+    Ok(Standing {
+        known,
+        regions,
+        found,
+        copies,
+        batch,
+        round,
+        outside,
+    })
+}
+
+fn finish_standing(
+    process: &mut LiveProcess,
+    space: &mut Space,
+    standing: Standing,
+    scene: &mut Scene<'_>,
+) -> Result<Observed, EngineError> {
+    let Standing {
+        known,
+        regions,
+        mut found,
+        copies,
+        batch,
+        round,
+        outside,
+    } = standing;
+    let manner = scene.manner;
+    let keeps_bytes = manner.bytes && !manner.faults.skips("pages");
     let early = look_meanwhile(process, space, &batch, &round, outside, &known, scene);
     let unreadable = remote::end(&space.annex, &scene.stopped[&round.leader], round.lane)?;
     scene.laps.lap("copy");

@@ -374,15 +374,47 @@ impl Frozen<'_> {
         let mut processes = BTreeMap::new();
         let mut memory = BTreeMap::new();
         let mut ahead = self.look_ahead(bytes);
+        // All are asked before the first is listened to: they answer while the others are looked at.
+        let mut begun = Vec::with_capacity(pids.len());
+        let mut failed = None;
         for host_pid in pids {
-            let observed = match self.observe_one(host_pid, ahead.remove(&host_pid), &mut look)? {
-                Some(observed) => observed,
-                None => {
-                    self.stop_rest(|pid| pid == host_pid)?;
-                    let observed = self.observe_one(host_pid, None, &mut look)?;
-                    observed.expect("a process that stands still is observed")
+            match self.on_one(host_pid, &mut look, |process, scene| {
+                capture::begin(process, ahead.remove(&host_pid), scene)
+            }) {
+                Ok(one) => begun.push((host_pid, one)),
+                Err(error) => {
+                    failed = Some(error);
+                    break;
                 }
-            };
+            }
+        }
+        let mut all = Vec::with_capacity(begun.len());
+        let mut disturbed = Vec::new();
+        for (host_pid, one) in begun {
+            if failed.is_some() {
+                capture::abandon(&self.engine.live[&host_pid], one, &self.stopped);
+                continue;
+            }
+            match self.on_one(host_pid, &mut look, |process, scene| {
+                capture::finish(process, one, scene)
+            }) {
+                Ok(Some(observed)) => all.push((host_pid, observed)),
+                Ok(None) => disturbed.push(host_pid),
+                Err(error) => failed = Some(error),
+            }
+        }
+        if let Some(error) = failed {
+            return Err(error);
+        }
+        for host_pid in disturbed {
+            self.stop_rest(|pid| pid == host_pid)?;
+            let observed = self.on_one(host_pid, &mut look, |process, scene| {
+                let one = capture::begin(process, None, scene)?;
+                capture::finish(process, one, scene)
+            })?;
+            all.push((host_pid, observed.expect("a process that stands still is observed")));
+        }
+        for (host_pid, observed) in all {
             let capture::Observed {
                 process,
                 found,
@@ -471,12 +503,13 @@ impl Frozen<'_> {
         looks
     }
 
-    fn observe_one(
+    /// Does a part of the look at one process.
+    fn on_one<T>(
         &mut self,
         host_pid: i32,
-        outside: Option<onlooker::Promise<Result<capture::outside::Outside, EngineError>>>,
         look: &mut Look<'_>,
-    ) -> Result<Option<capture::Observed>, EngineError> {
+        part: impl FnOnce(&mut tracee::LiveProcess, &mut capture::Scene<'_>) -> T,
+    ) -> T {
         let engine = &mut *self.engine;
         let manner = Manner {
             dirty: engine.config.dirty,
@@ -494,7 +527,7 @@ impl Frozen<'_> {
             pids: look.pids,
             laps: &mut look.laps,
         };
-        capture::observe(process, outside, &mut scene)
+        part(process, &mut scene)
     }
 
     /// Paths (inside the box) of regular files that the box wrote through shared mappings since the last capture.
