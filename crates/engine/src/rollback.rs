@@ -149,22 +149,34 @@ impl Frozen<'_> {
         let by_pid: BTreeMap<u32, i32> = self.engine.live.values().map(|p| (p.pid, p.host_pid)).collect();
         let shared = self.shared_memory(now, target)?;
         let awake = self.awake(plan, &by_pid);
+        let mut pages = Vec::with_capacity(awake.len());
         for step in plan.patch.iter().filter(|step| awake.contains(&step.pid)) {
-            let wanted = &target.processes[&step.pid];
+            let target = &target.processes[&step.pid].memory;
             let change = apply::memory::Change {
                 plan: &step.memory,
-                target: &wanted.memory,
+                target,
                 shared: &shared,
-                onlooker: &self.engine.onlooker,
             };
-            let process = self.engine.live.get_mut(&by_pid[&step.pid]).expect("planned from it");
+            let host_pid = by_pid[&step.pid];
+            let process = self.engine.live.get_mut(&host_pid).expect("planned from it");
             let mut space = process.space.take().expect("observed before");
             let thread = capture::any_thread(process, &mut self.stopped)?;
-            let written = apply::memory::apply(&mut space, &process.pidfd, thread, &change, &self.engine.faults);
+            let applied = apply::memory::apply(&mut space, &process.pidfd, thread, &change, &self.engine.faults);
             process.space = Some(space);
-            let count = written?;
-            self.cost.page_count += count;
-            self.cost.bytes += count * 4096;
+            applied?;
+            pages.push(apply::memory::Pages {
+                host_pid,
+                numbers: step.memory.write.clone(),
+                target: target.pages.clone(),
+            });
+        }
+        if !self.engine.faults.skips("pages") {
+            let count: usize = pages.iter().map(|pages| pages.numbers.len()).sum();
+            self.cost.page_count += count as u64;
+            self.cost.bytes += count as u64 * 4096;
+            let engine = &*self.engine;
+            let memory = |host_pid| &engine.live[&host_pid].space.as_ref().expect("observed before").memory;
+            apply::memory::write_pages(&engine.onlooker, pages, memory)?;
         }
         self.phase(Stage::Memory.name());
         self.threads(plan, &by_pid)?;
@@ -197,6 +209,7 @@ impl Frozen<'_> {
                 }
             }
         }
+        let mut protections = Vec::new();
         for step in plan.patch.iter().filter(|step| awake.contains(&step.pid)) {
             let process = self.engine.live.get_mut(&by_pid[&step.pid]).expect("planned from it");
             let (present, wanted) = (&now.processes[&step.pid], &target.processes[&step.pid]);
@@ -206,7 +219,15 @@ impl Frozen<'_> {
             if !step.memory.map.is_empty() {
                 capture::memory::register(space, &wanted.memory.mappings, false)?;
             }
-            capture::memory::protect(space, &self.engine.onlooker)?;
+            // One process is done by both at once; of several, each does some.
+            if awake.len() == 1 {
+                capture::memory::protect(space, &self.engine.onlooker)?;
+            } else {
+                protections.push(capture::memory::protect_beside(space, &self.engine.onlooker));
+            }
+        }
+        for protection in protections {
+            protection.wait()?;
         }
         for step in &plan.patch {
             let process = self.engine.live.get_mut(&by_pid[&step.pid]).expect("planned from it");

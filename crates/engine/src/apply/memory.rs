@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::fs::File;
+use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -25,26 +26,19 @@ pub(crate) struct Change<'a> {
     pub(crate) target: &'a AddressSpace,
     /// Shared memory objects of the target, by index.
     pub(crate) shared: &'a BTreeMap<u32, File>,
-    /// Who helps to write.
-    pub(crate) onlooker: &'a Onlooker,
 }
 
-/// Carries `change` out on one process; the number of pages written.
+/// Carries `change` out on one process, but for the bytes of its pages.
 pub(crate) fn apply(
     space: &mut Space,
     pidfd: &Pidfd,
     thread: &mut StoppedThread,
     change: &Change<'_>,
     faults: &Faults,
-) -> Result<u64, EngineError> {
+) -> Result<(), EngineError> {
     let passed = pass_shared(space, pidfd, thread, change.plan, change.shared)?;
     ranges(space, thread, change.plan, change.target, &passed, faults)?;
-    close(space, thread, &passed)?;
-    let mut count = 0;
-    if !faults.skips("pages") {
-        count = write_pages(space, thread.host_pid, change)?;
-    }
-    Ok(count)
+    close(space, thread, &passed)
 }
 
 /// Hands the process a descriptor of each shared memory object that it must map again; their numbers by object.
@@ -211,13 +205,21 @@ fn map(
     }
 }
 
+/// The pages of one process that must be written.
+#[derive(Debug)]
+pub(crate) struct Pages {
+    pub(crate) host_pid: i32,
+    /// Page numbers, ascending.
+    pub(crate) numbers: Vec<u64>,
+    pub(crate) target: PageIndex,
+}
+
 /// Pages that are written by whoever has time.
 #[derive(Debug)]
 struct Writing {
-    host_pid: i32,
-    /// Page numbers, ascending.
-    pages: Vec<u64>,
-    target: PageIndex,
+    all: Vec<Pages>,
+    /// Stretches: whose, and which of the pages.
+    stretches: Vec<(usize, Range<usize>)>,
     /// Stretches that somebody has begun.
     begun: AtomicUsize,
 }
@@ -226,23 +228,39 @@ struct Writing {
 const STRETCH: usize = 32;
 
 impl Writing {
-    /// Writes stretches that nobody has begun until there are none left; the pages that could not be written so.
-    fn write(&self) -> Vec<u64> {
+    fn of(all: Vec<Pages>) -> Self {
+        let mut stretches = Vec::new();
+        for (whose, pages) in all.iter().enumerate() {
+            let count = pages.numbers.len();
+            let starts = (0..count).step_by(STRETCH);
+            stretches.extend(starts.map(|at| (whose, at..(at + STRETCH).min(count))));
+        }
+        Self {
+            all,
+            stretches,
+            begun: AtomicUsize::new(0),
+        }
+    }
+
+    /// Writes stretches that nobody has begun until there are none left; those that could not be written so.
+    fn write(&self) -> Vec<usize> {
         let mut left = Vec::new();
         let mut bytes = Vec::with_capacity(STRETCH);
         loop {
             let number = self.begun.fetch_add(1, Ordering::Relaxed);
-            let Some(stretch) = self.pages.chunks(STRETCH).nth(number) else {
+            let Some((whose, which)) = self.stretches.get(number) else {
                 return left;
             };
+            let pages = &self.all[*whose];
+            let numbers = &pages.numbers[which.clone()];
             bytes.extend(
-                stretch
+                numbers
                     .iter()
-                    .map(|page| (page * 4096, bytes_of(self.target.get(*page)))),
+                    .map(|page| (page * 4096, bytes_of(pages.target.get(*page)))),
             );
             // Where the process itself may not write to one of them, all are written the slow way.
-            if linux::process_vm::write_pages(self.host_pid, &bytes).is_err() {
-                left.extend(stretch);
+            if linux::process_vm::write_pages(pages.host_pid, &bytes).is_err() {
+                left.push(number);
             }
             bytes.clear();
         }
@@ -253,24 +271,26 @@ fn bytes_of(slot: &Slot) -> &[u8; 4096] {
     slot.bytes().expect("only pages that hold something are written")
 }
 
-/// Writes the planned pages; how many.
-fn write_pages(space: &Space, host_pid: i32, change: &Change<'_>) -> Result<u64, EngineError> {
-    let pages = &change.plan.write;
-    let writing = Arc::new(Writing {
-        host_pid,
-        pages: pages.clone(),
-        target: change.target.pages.clone(),
-        begun: AtomicUsize::new(0),
-    });
-    let second = (pages.len() > STRETCH).then(|| {
+/// Writes pages of stopped processes; `memory` gives the open memory of one.
+pub(crate) fn write_pages<'a>(
+    onlooker: &Onlooker,
+    all: Vec<Pages>,
+    memory: impl Fn(i32) -> &'a File,
+) -> Result<(), EngineError> {
+    let writing = Arc::new(Writing::of(all));
+    let second = (writing.stretches.len() > 1).then(|| {
         let writing = writing.clone();
-        change.onlooker.give(move || writing.write())
+        onlooker.give(move || writing.write())
     });
     let mut left = writing.write();
     left.extend(second.map(Promise::wait).unwrap_or_default());
-    for page in left {
-        let bytes = bytes_of(change.target.pages.get(page));
-        linux::process_vm::write_forced(&space.memory, page * 4096, bytes)?;
+    for number in left {
+        let (whose, which) = &writing.stretches[number];
+        let pages = &writing.all[*whose];
+        for page in &pages.numbers[which.clone()] {
+            let bytes = bytes_of(pages.target.get(*page));
+            linux::process_vm::write_forced(memory(pages.host_pid), page * 4096, bytes)?;
+        }
     }
-    Ok(pages.len() as u64)
+    Ok(())
 }

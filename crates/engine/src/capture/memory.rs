@@ -13,7 +13,7 @@ use linux::procfs;
 use linux::procmap::{self, Area};
 
 use crate::error::EngineError;
-use crate::onlooker::Onlooker;
+use crate::onlooker::{Onlooker, Promise};
 use crate::tracee::{Layout, Named, Space};
 
 const END: u64 = (1 << 47) - 4096;
@@ -554,6 +554,17 @@ pub(crate) fn protect(space: &Space, onlooker: &Onlooker) -> Result<(), EngineEr
     let second = (!theirs.is_empty()).then(|| onlooker.give(move || scan_all(&pagemap, &theirs)));
     scan_all(&space.pagemap, &ours)?;
     second.map_or(Ok(()), |second| second.wait().map(drop))
+}
+
+/// The same, by the onlooker where it has time.
+pub(crate) fn protect_beside(space: &Space, onlooker: &Onlooker) -> Promise<Result<(), EngineError>> {
+    let queries = if space.uffd.is_some() {
+        vec![protection(0, END)]
+    } else {
+        Vec::new()
+    };
+    let pagemap = space.pagemap.clone();
+    onlooker.give(move || scan_all(&pagemap, &queries).map(drop))
 }
 
 fn protection(start: u64, end: u64) -> Query {
