@@ -100,9 +100,12 @@ impl Dirty {
 
     /// Keeps what is remembered small, however much happens.
     fn bound(&mut self) {
+        if self.len() < REMEMBERED_MAX {
+            return;
+        }
         let crowded = self.names.extract_if(|_, names| names.len() >= NAMES_MAX);
         self.walks.extend(crowded.map(|(directory, _)| directory));
-        if self.names.len() + self.inodes.len() + self.walks.len() >= KEYS_MAX {
+        if self.len() >= REMEMBERED_MAX {
             *self = Self {
                 overflow: true,
                 ..Self::default()
@@ -110,15 +113,20 @@ impl Dirty {
         }
     }
 
+    fn len(&self) -> usize {
+        let names: usize = self.names.values().map(HashSet::len).sum();
+        names + self.inodes.len() + self.walks.len()
+    }
+
     fn is_empty(&self) -> bool {
         self.names.is_empty() && self.inodes.is_empty() && self.walks.is_empty() && !self.overflow
     }
 }
 
-/// From so many names on a directory is walked as a whole: of names that came and went only the memory of them is left.
+/// More is not remembered: some tens of megabytes.
+const REMEMBERED_MAX: usize = 1 << 18;
+/// Then directories with more names than this are walked as a whole, which reads all that is in them.
 const NAMES_MAX: usize = 4096;
-/// From so many directories and inodes on all is walked.
-const KEYS_MAX: usize = 1 << 18;
 
 /// More directories than this are not marked in one `settle`, so that it stays short.
 const MARKS_PER_SETTLE_MAX: usize = 20_000;
@@ -211,4 +219,29 @@ fn take_events(group: &Group, buffer: &mut [u8], dirty: &mut Dirty) -> Result<()
         }
     })?;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key(number: u64) -> FileKey {
+        FileKey::new(1, &number.to_ne_bytes()).expect("a short handle")
+    }
+
+    #[test]
+    fn what_is_remembered_is_bounded() {
+        let mut dirty = Dirty::default();
+        for number in 0..REMEMBERED_MAX {
+            dirty.look_up(key(1), number.to_string().as_bytes());
+        }
+        dirty.look_up(key(2), b"one");
+        dirty.bound();
+        assert_eq!((dirty.len(), dirty.overflow), (2, false), "the crowded one is walked");
+        for number in 0..REMEMBERED_MAX as u64 {
+            dirty.read(key(number), Parts::ALL);
+        }
+        dirty.bound();
+        assert_eq!((dirty.len(), dirty.overflow), (0, true), "all is walked");
+    }
 }

@@ -230,7 +230,7 @@ fn queues(process: &LiveProcess, stopped: &mut Stopped, now: &Process, target: &
             .map(Queued)
             .collect();
     }
-    let mut shared_done = shared_now == target.pending;
+    let mut shared_done = shared_now == target.pending && !of_timers(&shared_now);
     for (host_tid, live) in &process.threads {
         let Some(thread) = stopped.get_mut(host_tid) else {
             continue;
@@ -240,7 +240,7 @@ fn queues(process: &LiveProcess, stopped: &mut Stopped, now: &Process, target: &
             .map(Queued)
             .collect();
         let wanted = queue_of(target, live.tid);
-        if shared_done && present == wanted {
+        if shared_done && present == wanted && !of_timers(&present) {
             continue;
         }
         let mut batch = Batch::new(&space.annex);
@@ -270,4 +270,10 @@ fn queues(process: &LiveProcess, stopped: &mut Stopped, now: &Process, target: &
         remote::run(&space.annex, thread, &mut batch)?;
     }
     Ok(())
+}
+
+/// True where a timer queued one of them: it looks like the one that is wanted, but setting the timer has made it void
+/// (`posixtimer_deliver_signal` in kernel/time/posix-timers.c).
+fn of_timers(queue: &[Queued]) -> bool {
+    queue.iter().any(|signal| signal.code() == libc::SI_TIMER)
 }

@@ -115,11 +115,19 @@ fn await_number(process: &LiveProcess, stopped: &mut Stopped, tid: u32) -> Resul
     let space = process.space.as_ref().expect("observed before");
     let thread = crate::capture::any_thread(process, stopped)?;
     let since = Instant::now();
+    // `kill` says ESRCH as soon as no task has the number; who may own a descriptor is asked of the numbers themselves.
+    const F_SETOWN_EX: u64 = 15;
+    const F_OWNER_TID: u32 = 0;
     loop {
         let mut batch = Batch::new(&space.annex);
-        let call = batch.call(libc::SYS_kill, [tid.into(), 0, 0, 0, 0, 0]);
+        let owner = batch.bytes(&[F_OWNER_TID.to_ne_bytes(), tid.to_ne_bytes()].concat());
+        let made = batch.call_with(libc::SYS_eventfd2, [0; 6], linux::batch::SAVE);
+        let set = [0, F_SETOWN_EX, owner, 0, 0, 0];
+        let asked = batch.call_with(libc::SYS_fcntl, set, linux::batch::SAVED_AS_FIRST);
+        batch.call_with(libc::SYS_close, [0; 6], linux::batch::SAVED_AS_FIRST);
         let results = remote::run(&space.annex, thread, &mut batch)?;
-        if results.get(call) == Err(libc::ESRCH) {
+        results.expect(made, "eventfd", tid)?;
+        if results.get(asked) == Err(libc::ESRCH) {
             return Ok(());
         }
         if since.elapsed() > LIMIT {

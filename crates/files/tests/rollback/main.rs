@@ -131,6 +131,10 @@ fn storm(home: Home, lower: Option<&Path>, seed: u64, round_count: usize) {
         root.log.push(format!("--- checkpoint {}", checkpoints.len() - 1));
         let count = 1 + random.below(12);
         root.blow(&mut random, count);
+        if random.below(3) == 0 {
+            tracker.gather().expect("gather");
+            root.blow(&mut random, 3);
+        }
         Fixture::in_shm(|| shm.blow(&mut random, 3));
         if random.below(4) == 0 {
             tracker.settle().expect("settle");
