@@ -8,6 +8,7 @@ pub(crate) mod outside;
 pub(crate) mod pages;
 mod questions;
 pub(crate) mod threads;
+mod thrown_away;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -416,7 +417,7 @@ fn look_meanwhile(
     scene.laps.lap("threads");
     if outside.thrown_away.is_none() && space.uffd.is_some() {
         let mappings = &outside.layout.as_ref().unwrap_or(known).mappings;
-        outside.thrown_away = Some(memory::look_thrown_away(&space.pagemap, &space.pages, mappings)?);
+        outside.thrown_away = Some(thrown_away::look(&space.pagemap, &space.pages, mappings)?);
     }
     scene.laps.lap("thrown away");
     Ok(Meanwhile { outside, images })

@@ -376,7 +376,7 @@ fn await_stops(
     Ok(())
 }
 
-/// Looks for a stop before the driver sleeps: some tens of microseconds.
+/// Looks for a stop before the driver sleeps: a few microseconds.
 const LOOK_COUNT: u32 = 8;
 
 /// A parent in `vfork` cannot stop before its child has run an exec: such a child is let go (the next round finds it

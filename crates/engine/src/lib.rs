@@ -373,48 +373,7 @@ impl Frozen<'_> {
         };
         let mut processes = BTreeMap::new();
         let mut memory = BTreeMap::new();
-        let mut ahead = self.look_ahead(bytes);
-        // All are asked before the first is listened to: they answer while the others are looked at.
-        let mut begun = Vec::with_capacity(pids.len());
-        let mut failed = None;
-        for host_pid in pids {
-            match self.on_one(host_pid, &mut look, |process, scene| {
-                capture::begin(process, ahead.remove(&host_pid), scene)
-            }) {
-                Ok(one) => begun.push((host_pid, one)),
-                Err(error) => {
-                    failed = Some(error);
-                    break;
-                }
-            }
-        }
-        let mut all = Vec::with_capacity(begun.len());
-        let mut disturbed = Vec::new();
-        for (host_pid, one) in begun {
-            if failed.is_some() {
-                capture::abandon(&self.engine.live[&host_pid], one, &self.stopped);
-                continue;
-            }
-            match self.on_one(host_pid, &mut look, |process, scene| {
-                capture::finish(process, one, scene)
-            }) {
-                Ok(Some(observed)) => all.push((host_pid, observed)),
-                Ok(None) => disturbed.push(host_pid),
-                Err(error) => failed = Some(error),
-            }
-        }
-        if let Some(error) = failed {
-            return Err(error);
-        }
-        for host_pid in disturbed {
-            self.stop_rest(|pid| pid == host_pid)?;
-            let observed = self.on_one(host_pid, &mut look, |process, scene| {
-                let one = capture::begin(process, None, scene)?;
-                capture::finish(process, one, scene)
-            })?;
-            all.push((host_pid, observed.expect("a process that stands still is observed")));
-        }
-        for (host_pid, observed) in all {
+        for (host_pid, observed) in self.observe_all(&pids, &mut look)? {
             let capture::Observed {
                 process,
                 found,
@@ -480,6 +439,50 @@ impl Frozen<'_> {
             },
             memory,
         ))
+    }
+
+    /// Looks at these processes.
+    fn observe_all(&mut self, pids: &[i32], look: &mut Look<'_>) -> Result<Vec<(i32, capture::Observed)>, EngineError> {
+        let mut ahead = self.look_ahead(look.bytes);
+        // All are asked before the first is listened to: they answer while the others are looked at.
+        let mut begun = Vec::with_capacity(pids.len());
+        let mut failed = None;
+        for host_pid in pids.iter().copied() {
+            match self.on_one(host_pid, look, |process, scene| {
+                capture::begin(process, ahead.remove(&host_pid), scene)
+            }) {
+                Ok(one) => begun.push((host_pid, one)),
+                Err(error) => {
+                    failed = Some(error);
+                    break;
+                }
+            }
+        }
+        let mut all = Vec::with_capacity(begun.len());
+        let mut disturbed = Vec::new();
+        for (host_pid, one) in begun {
+            if failed.is_some() {
+                capture::abandon(&self.engine.live[&host_pid], one, &self.stopped);
+                continue;
+            }
+            match self.on_one(host_pid, look, |process, scene| capture::finish(process, one, scene)) {
+                Ok(Some(observed)) => all.push((host_pid, observed)),
+                Ok(None) => disturbed.push(host_pid),
+                Err(error) => failed = Some(error),
+            }
+        }
+        if let Some(error) = failed {
+            return Err(error);
+        }
+        for host_pid in disturbed {
+            self.stop_rest(|pid| pid == host_pid)?;
+            let observed = self.on_one(host_pid, look, |process, scene| {
+                let one = capture::begin(process, None, scene)?;
+                capture::finish(process, one, scene)
+            })?;
+            all.push((host_pid, observed.expect("a process that stands still is observed")));
+        }
+        Ok(all)
     }
 
     /// Has the second thread look at processes from outside, beside all else: at those that were left asleep, and at

@@ -6,6 +6,8 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 
 use image::process::Processes;
+use linux::SysError;
+use rustix::fs::Mode;
 
 use crate::apply::{self, Stage};
 use crate::error::EngineError;
@@ -192,13 +194,7 @@ impl Frozen<'_> {
             shared: &shared,
         })?;
         if !self.engine.faults.skips("seals") {
-            for (index, wanted) in (0..).zip(&target.shared) {
-                // Only now: what is sealed cannot be filled or mapped.
-                let file = shared[&index].as_fd();
-                if linux::memfd::seals(file) != wanted.seals {
-                    linux::memfd::seal(file, wanted.seals)?;
-                }
-            }
+            seal(target, &shared)?;
         }
         self.phase(Stage::Descriptors.name());
         if !self.engine.faults.skips("stops") {
@@ -358,6 +354,23 @@ impl Frozen<'_> {
         }
         Err(EngineError::Torn("a shared memory object is gone".to_owned()))
     }
+}
+
+/// Gives shared memory the permissions and seals that it had. Last of all: what is sealed cannot be filled or mapped, and
+/// what some seals mean depends on the permissions (`memfd_add_seals` in mm/memfd.c).
+fn seal(target: &Processes, shared: &BTreeMap<u32, File>) -> Result<(), EngineError> {
+    let failed = |call| move |errno| EngineError::from(SysError::rustix(call, "a memory file", errno));
+    for (index, wanted) in (0..).zip(&target.shared) {
+        let file = shared[&index].as_fd();
+        let mode = rustix::fs::fstat(file).map_err(failed("fstat"))?.st_mode;
+        if mode & 0o7777 != wanted.mode {
+            rustix::fs::fchmod(file, Mode::from_raw_mode(wanted.mode)).map_err(failed("fchmod"))?;
+        }
+        if linux::memfd::seals(file) != wanted.seals {
+            linux::memfd::seal(file, wanted.seals)?;
+        }
+    }
+    Ok(())
 }
 
 /// True where something can only be put back from inside the process: what others may have changed, and the time that

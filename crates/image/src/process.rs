@@ -72,6 +72,8 @@ pub struct SharedMemory {
     pub name: Vec<u8>,
     /// What may never be done to it any more (`F_SEAL_…`).
     pub seals: u32,
+    /// Permissions, as `chmod(2)` takes them.
+    pub mode: u32,
     /// Bytes.
     pub content: Content,
 }

@@ -55,7 +55,8 @@ fn new_file(process: &LiveProcess, directory: &[u8]) -> Result<OwnedFd, EngineEr
         .map_err(|e| SysError::rustix("open O_TMPFILE", "a directory", e).into())
 }
 
-/// Gives a file the owner, permissions and time that it had; last of all, since a write changes the time.
+/// Gives a file the owner, permissions and time that it had, where it has others; last of all, since a write changes the
+/// time.
 pub(super) fn put_attributes(file: &File, wanted: &Ghost) -> Result<(), EngineError> {
     let failed = |call| move |errno| EngineError::from(SysError::rustix(call, "a file without a name", errno));
     let present = rustix::fs::fstat(file).map_err(failed("fstat"))?;
@@ -64,8 +65,14 @@ pub(super) fn put_attributes(file: &File, wanted: &Ghost) -> Result<(), EngineEr
         rustix::fs::fchown(file, Some(Uid::from_raw(user)), Some(Gid::from_raw(group))).map_err(failed("fchown"))?;
     }
     // A change of owner takes bits away.
-    rustix::fs::fchmod(file, Mode::from_raw_mode(wanted.mode)).map_err(failed("fchmod"))?;
+    let present = rustix::fs::fstat(file).map_err(failed("fstat"))?;
+    if present.st_mode & 0o7777 != wanted.mode {
+        rustix::fs::fchmod(file, Mode::from_raw_mode(wanted.mode)).map_err(failed("fchmod"))?;
+    }
     let (tv_sec, tv_nsec) = wanted.modified;
+    if (present.st_mtime, i64::try_from(present.st_mtime_nsec)) == (tv_sec, Ok(tv_nsec)) {
+        return Ok(());
+    }
     let times = Timestamps {
         last_access: Timespec {
             tv_sec: 0,

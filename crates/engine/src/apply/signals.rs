@@ -21,10 +21,22 @@ pub(crate) fn apply(
     faults: &Faults,
 ) -> Result<(), EngineError> {
     let space = process.space.as_ref().expect("observed before");
+    let mut batch = Batch::new(&space.annex);
+    let mut checks: Checks = Vec::new();
+    actions(&mut batch, &mut checks, now, target, faults);
+    disarm(&mut batch, &mut checks, now, target, faults);
+    if !batch.is_empty() {
+        let thread = crate::capture::any_thread(process, stopped)?;
+        let results = remote::run(&space.annex, thread, &mut batch)?;
+        check(&results, &checks, process.pid)?;
+    }
+    // While no timer of either time can go off: what one queues would be taken for an old one, or stay as a stray.
+    if !faults.skips("pending") {
+        queues(process, stopped, now, target)?;
+    }
     let thread = crate::capture::any_thread(process, stopped)?;
     let mut batch = Batch::new(&space.annex);
-    let mut checks: Vec<(usize, &'static str)> = Vec::new();
-    actions(&mut batch, &mut checks, now, target, faults);
+    let mut checks: Checks = Vec::new();
     itimers(&mut batch, &mut checks, now, target, faults);
     let ids = timers(&mut batch, &mut checks, now, target, faults);
     let footing = if faults.skips("cwd") {
@@ -43,9 +55,6 @@ pub(crate) fn apply(
     }
     if let Some(footing) = footing {
         footing.remove()?;
-    }
-    if !faults.skips("pending") {
-        queues(process, stopped, now, target)?;
     }
     Ok(())
 }
@@ -76,6 +85,28 @@ fn actions(batch: &mut Batch, checks: &mut Checks, now: &Process, target: &Proce
             batch.call(libc::SYS_rt_sigaction, [signal, address, 0, 8, 0, 0]),
             "rt_sigaction",
         ));
+    }
+}
+
+/// Stops every timer that will be set or deleted.
+fn disarm(batch: &mut Batch, checks: &mut Checks, now: &Process, target: &Process, faults: &Faults) {
+    if !faults.skips("itimers") {
+        for (which, (old, new)) in (0u64..).zip(now.itimers.iter().zip(&target.itimers)) {
+            if old != new && old.value_ns != 0 {
+                let zero = batch.bytes(&[0; 32]);
+                checks.push((batch.call(libc::SYS_setitimer, [which, zero, 0, 0, 0, 0]), "setitimer"));
+            }
+        }
+    }
+    if !faults.skips("posix_timers") {
+        for old in &now.timers {
+            let zero = batch.bytes(&[0; 32]);
+            let id = u64::from(old.id.cast_unsigned());
+            checks.push((
+                batch.call(libc::SYS_timer_settime, [id, 0, zero, 0, 0, 0]),
+                "timer_settime",
+            ));
+        }
     }
 }
 
@@ -244,6 +275,7 @@ fn queues(process: &LiveProcess, stopped: &mut Stopped, now: &Process, target: &
             continue;
         }
         let mut batch = Batch::new(&space.annex);
+        let mut checks: Checks = Vec::new();
         let all = batch.bytes(&u64::MAX.to_ne_bytes());
         let zero = batch.bytes(&[0; 16]);
         let shared_count = if shared_done { 0 } else { shared_now.len() };
@@ -255,19 +287,19 @@ fn queues(process: &LiveProcess, stopped: &mut Stopped, now: &Process, target: &
             for signal in &target.pending {
                 let info = batch.bytes(&signal.0);
                 let number = u64::from(signal.number().cast_unsigned());
-                batch.call(libc::SYS_rt_sigqueueinfo, [process.pid.into(), number, info, 0, 0, 0]);
+                let arguments = [process.pid.into(), number, info, 0, 0, 0];
+                checks.push((batch.call(libc::SYS_rt_sigqueueinfo, arguments), "rt_sigqueueinfo"));
             }
             shared_done = true;
         }
         for signal in &wanted {
             let info = batch.bytes(&signal.0);
             let number = u64::from(signal.number().cast_unsigned());
-            batch.call(
-                libc::SYS_rt_tgsigqueueinfo,
-                [process.pid.into(), live.tid.into(), number, info, 0, 0],
-            );
+            let arguments = [process.pid.into(), live.tid.into(), number, info, 0, 0];
+            checks.push((batch.call(libc::SYS_rt_tgsigqueueinfo, arguments), "rt_tgsigqueueinfo"));
         }
-        remote::run(&space.annex, thread, &mut batch)?;
+        let results = remote::run(&space.annex, thread, &mut batch)?;
+        check(&results, &checks, process.pid)?;
     }
     Ok(())
 }

@@ -360,10 +360,14 @@ impl Objects {
             return Ok(u32::try_from(at).expect("fewer than 4 billion"));
         }
         let (inode, content) = cache.capture(file, written)?;
+        let metadata = file
+            .metadata()
+            .map_err(|e| SysError::io("fstat", "a memory file", &e))?;
         self.shared.push(image::process::SharedMemory {
             inode,
             name: name.to_vec(),
             seals: linux::memfd::seals(file.as_fd()),
+            mode: metadata.mode() & 0o7777,
             content,
         });
         Ok(u32::try_from(self.shared.len() - 1).expect("fewer than 4 billion"))

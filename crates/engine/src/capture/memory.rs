@@ -156,7 +156,7 @@ pub(crate) struct Regions {
     others: Vec<Region>,
 }
 
-const THERE: u64 = pagemap::PRESENT | pagemap::SWAPPED;
+pub(super) const THERE: u64 = pagemap::PRESENT | pagemap::SWAPPED;
 
 /// Looks for changed pages with PAGEMAP_SCAN; with `protect` they count as unwritten from here on.
 ///
@@ -346,74 +346,6 @@ pub(crate) fn find_freed(index: &PageIndex, mappings: &[Mapping], regions: &Regi
         index.for_each_in(at, END / 4096, |page, _| gone.push(page));
     }
     gone
-}
-
-/// Private copies of file pages that were thrown away. The kernel keeps the mark "unwritten" of a file mapping's page
-/// through `MADV_DONTNEED` (`zap_install_uffd_wp_if_needed`), so they do not show as written: only what backs the page
-/// now tells. Asked for the few pages of the index that lie in private file mappings.
-#[derive(Debug, Default)]
-pub(crate) struct ThrownAway {
-    /// Page numbers: the file shows through.
-    pub(crate) gone: Vec<u64>,
-    /// Addresses: not there; thrown away or swapped out, its bytes will tell.
-    pub(crate) doubtful: Vec<u64>,
-}
-
-/// Looks for [`ThrownAway`] pages.
-pub(crate) fn look_thrown_away(
-    pagemap: &File,
-    pages: &PageIndex,
-    mappings: &[Mapping],
-) -> Result<ThrownAway, EngineError> {
-    let mut spans: Vec<(u64, u64)> = Vec::new();
-    for mapping in mappings
-        .iter()
-        .filter(|m| m.is_private() && matches!(m.backing, Backing::File { .. }))
-    {
-        let (mut first, mut last) = (u64::MAX, 0);
-        pages.for_each_in(mapping.start / 4096, mapping.end / 4096, |page, _| {
-            first = first.min(page);
-            last = page + 1;
-        });
-        if first != u64::MAX {
-            spans.push((first, last));
-        }
-    }
-    // One look at neighbours costs less than two.
-    let mut groups: Vec<(u64, u64)> = Vec::new();
-    for (first, last) in &spans {
-        match groups.last_mut() {
-            Some(group) if first - group.1 < image::memory::LEAF_PAGE_COUNT as u64 => group.1 = *last,
-            _ => groups.push((*first, *last)),
-        }
-    }
-    let mut regions = Vec::new();
-    for (first, last) in groups {
-        let query = Query {
-            start: first * 4096,
-            end: last * 4096,
-            protect: false,
-            inverted: 0,
-            all: pagemap::WPALLOWED,
-            any: THERE,
-            returned: pagemap::PRESENT | pagemap::FILE,
-        };
-        pagemap::scan(pagemap, query, &mut regions)?;
-    }
-    let mut found = ThrownAway::default();
-    for region in regions.iter().filter(|r| r.categories != pagemap::PRESENT) {
-        for (first, last) in &spans {
-            let (from, to) = ((region.start / 4096).max(*first), (region.end / 4096).min(*last));
-            pages.for_each_in(from, to, |page, _| {
-                if region.categories & pagemap::PRESENT == 0 {
-                    found.doubtful.push(page * 4096);
-                } else {
-                    found.gone.push(page);
-                }
-            });
-        }
-    }
-    Ok(found)
 }
 
 /// The ranges that were written since they were protected; `None` where there are too many to look at.

@@ -12,7 +12,7 @@ use image::signal::Queued;
 use image::timer::Armed;
 use linux::procfs::{self, TaskDir};
 
-use super::{fds, memory};
+use super::{fds, memory, thrown_away};
 use crate::error::EngineError;
 use crate::freeze::Stopped;
 use crate::tracee::{Layout, LiveProcess, Space};
@@ -50,7 +50,7 @@ pub(crate) struct Outside {
     /// The mappings where they are not those that were known.
     pub(crate) layout: Option<Layout>,
     /// Where it was to be looked for.
-    pub(crate) thrown_away: Option<memory::ThrownAway>,
+    pub(crate) thrown_away: Option<thrown_away::ThrownAway>,
     /// A thread that was left asleep has other signals queued than at its capture.
     pub(crate) disturbed: bool,
     cwd: (Vec<u8>, Inode),
@@ -93,7 +93,7 @@ impl Look {
     /// `Unsupported` for a descriptor that cannot be captured; `Kernel` where the process is gone.
     pub(crate) fn look(self) -> Result<Outside, EngineError> {
         let mut layout = None;
-        let mut thrown_away = None;
+        let mut thrown = None;
         if let Some(memory) = self.memory {
             if !memory::same_areas(&memory.maps, &memory.known, memory.names) {
                 let mut text = Vec::with_capacity(memory.known.text.len() + 4096);
@@ -104,7 +104,7 @@ impl Look {
             }
             if let Some(pagemap) = &memory.pagemap {
                 let mappings = &layout.as_ref().unwrap_or(&memory.known).mappings;
-                thrown_away = Some(memory::look_thrown_away(pagemap, &memory.pages, mappings)?);
+                thrown = Some(thrown_away::look(pagemap, &memory.pages, mappings)?);
             }
         }
         let mut text = Vec::new();
@@ -136,7 +136,7 @@ impl Look {
             status,
             seen,
             layout,
-            thrown_away,
+            thrown_away: thrown,
             disturbed,
             cwd,
             children,

@@ -15,6 +15,18 @@ fn counter(live: &Live) -> (ExecId, Follower) {
     (exec, follower)
 }
 
+/// Runs a Python program, where there is Python; else says that the test is skipped.
+fn python(live: &Live, program: &str) -> Option<(ExecId, Follower)> {
+    if live.sh("command -v python3").contains("[127]") {
+        println!("skipped: the box has no python3");
+        return None;
+    }
+    match live.ask(Command::Exec(command(&["python3", "-c", program]))) {
+        Ok(Outcome::Started { exec, .. }) => Some((exec, live.handle.follow(exec, 0).unwrap())),
+        other => panic!("{other:?}"),
+    }
+}
+
 fn tell(live: &Live, exec: ExecId, line: &str) {
     live.ask(Command::Stdin {
         exec,
@@ -198,14 +210,9 @@ for line in sys.stdin:
     print(line.strip(), worker.is_alive(), flush=True)
 ";
     let live = Live::new(1 << 30);
-    if live.sh("command -v python3").contains("[127]") {
-        println!("skipped: the box has no python3");
+    let Some((exec, mut follower)) = python(&live, PROGRAM) else {
         return;
-    }
-    let Ok(Outcome::Started { exec, .. }) = live.ask(Command::Exec(command(&["python3", "-c", PROGRAM]))) else {
-        panic!("it starts")
     };
-    let mut follower = live.handle.follow(exec, 0).unwrap();
     read_until(&mut follower, "ready\n");
     live.checkpoint(None);
     for _ in 0..3 {
@@ -229,20 +236,15 @@ print('open', flush=True)
 sys.stdin.read()
 ";
     let live = Live::new(1 << 30);
-    if live.sh("command -v python3").contains("[127]") {
-        println!("skipped: the box has no python3");
-        return;
-    }
     let (exec, mut follower) = counter(&live);
     tell(&live, exec, "a");
     read_until(&mut follower, "a 1\n");
     live.checkpoint(None);
     tell(&live, exec, "b");
     read_until(&mut follower, "b 2\n");
-    let Ok(Outcome::Started { exec: other, .. }) = live.ask(Command::Exec(command(&["python3", "-c", REFUSED]))) else {
-        panic!("it starts")
+    let Some((other, mut its)) = python(&live, REFUSED) else {
+        return;
     };
-    let mut its = live.handle.follow(other, 0).unwrap();
     read_until(&mut its, "open\n");
     let checkpoint = Command::Checkpoint {
         message: None,
@@ -281,15 +283,10 @@ print('traced', flush=True)
 sys.stdin.read()
 ";
     let live = Live::new(1 << 30);
-    if live.sh("command -v python3").contains("[127]") {
-        println!("skipped: the box has no python3");
-        return;
-    }
     let (exec, mut follower) = counter(&live);
-    let Ok(Outcome::Started { exec: other, .. }) = live.ask(Command::Exec(command(&["python3", "-c", TRACER]))) else {
-        panic!("it starts")
+    let Some((_, mut its)) = python(&live, TRACER) else {
+        return;
     };
-    let mut its = live.handle.follow(other, 0).unwrap();
     read_until(&mut its, "traced\n");
     let checkpoint = Command::Checkpoint {
         message: None,
