@@ -16,6 +16,7 @@ fn counter(live: &Live) -> (ExecId, Follower) {
 }
 
 /// Runs a Python program, where there is Python; else says that the test is skipped.
+#[expect(clippy::print_stdout, reason = "a skip is printed")]
 fn python(live: &Live, program: &str) -> Option<(ExecId, Follower)> {
     if live.sh("command -v python3").contains("[127]") {
         println!("skipped: the box has no python3");
